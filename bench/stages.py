@@ -23,8 +23,15 @@ from typing import TypeVar
 
 import uvloop
 
-from adapters.captures import End, LogLine, Record, Request, body_of, format_record
-from adapters.captures import Response as CapturedResponse
+from adapters.captures import (
+    CapturedRequest,
+    CapturedResponse,
+    ExchangeEnd,
+    LogLine,
+    Record,
+    body_of,
+    format_record,
+)
 from adapters.captures.redact import Redactor
 from adapters.engine.client import EngineClient
 from adapters.eve.server import EveEncoder
@@ -32,7 +39,7 @@ from adapters.model.base import Encoder, EncoderContext, Frame, Response
 from adapters.model.commands import SendMessage
 from adapters.model.events import Entry, Event, Text
 from adapters.model.normalizer import Normalizer
-from adapters.offline.replay import ReplayClient, Script, script_of
+from adapters.offline.replay import ReplayClient, ReplayScript, script_of
 from adapters.registry import DELTAS
 from adapters.wire.framing.sse import SseFrame, SseParser
 from bench.origin import Connection, Origin, Turn
@@ -156,12 +163,12 @@ def _record(pieces: list[bytes], entries: list[Entry]) -> int:
     given: list[Record] = []
     for exchange, side in ((1, "backend"), (2, "frontend")):
         given.append(
-            Request(exchange=exchange, side=side, at=_NOW, method="GET", target="/")  # type: ignore[arg-type]
+            CapturedRequest(exchange=exchange, side=side, at=_NOW, method="GET", target="/")  # type: ignore[arg-type]
         )
         headers = (("content-type", "text/event-stream"),)
         given.append(CapturedResponse(exchange=exchange, at=_NOW, status=200, headers=headers))
         given += [body_of(exchange, "response", _NOW, piece) for piece in pieces]
-        given.append(End(exchange=exchange, at=_NOW, how="ended"))
+        given.append(ExchangeEnd(exchange=exchange, at=_NOW, how="ended"))
     lines = [LogLine(_NOW, entry.encode()) for entry in entries]
     for record in given:
         for ready in redactor.add(record):
@@ -172,7 +179,7 @@ def _record(pieces: list[bytes], entries: list[Entry]) -> int:
     return size + sum(len(format_record(ready)) for ready in redactor.close())
 
 
-def _replay(script: Script) -> int:
+def _replay(script: ReplayScript) -> int:
     client = ReplayClient(script, "engine", math.inf, "bench")
     message = SendMessage(content=(Text(type="text", text="go"),), policy="queue")
     call = client.submit("cmd_1", message)

@@ -68,7 +68,7 @@ def _herm(faults: Faults) -> web.Application:
 
 def _forgetful_herm(faults: Faults) -> web.Application:
     """Build a gateway whose streams start live whatever position is named (section 4.3)."""
-    clock, variant = ManualClock(START), herm_turns.Variant(resume=False)
+    clock, variant = ManualClock(START), herm_turns.HermVariant(resume=False)
     return herm.create_herm_app(
         key="k-recorder", clock=clock, pace=0.0, faults=faults, variant=variant
     )
@@ -77,7 +77,7 @@ def _forgetful_herm(faults: Faults) -> web.Application:
 def _eve(generation: Generation) -> Callable[[Faults], web.Application]:
     return lambda faults: eve.create_eve_app(
         key="k-recorder",
-        variant=eve_turns.Variant(generation=generation),
+        variant=eve_turns.EveVariant(generation=generation),
         clock=ManualClock(START),
         ids=SeededIds(),
         pace=0.0,

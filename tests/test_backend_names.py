@@ -23,7 +23,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, Request, Response
 from adapters.wire.framing.sse import SseFrame
-from adapters.wire.paths import is_header_value, is_segment, path_of, segments_of
+from adapters.wire.url_paths import is_header_value, is_segment, path_of, segments_of
 from proxy.base.errors import UpstreamUnavailable
 from proxy.upstream.client import Upstream
 from tests.eve.test_client import Wire

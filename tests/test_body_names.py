@@ -20,7 +20,7 @@ from adapters.eve.requests import parse_create
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, Response
-from adapters.model.body import Body
+from adapters.model.file_body import FileBody
 from adapters.wire.errors import ClientProtocolError
 
 OWN, OTHERS = "a" * 64, "b" * 64
@@ -35,9 +35,9 @@ def with_files(call: Call) -> Any:
     """The JSON that a backend gets, which has no file but the own one."""
     body = call.request.body
     assert body is not None
-    named = body.files if isinstance(body, Body) else frozenset()
+    named = body.files if isinstance(body, FileBody) else frozenset()
     assert named <= {OWN}
-    whole = b"".join(body.pieces(FILES)) if isinstance(body, Body) else body
+    whole = b"".join(body.pieces(FILES)) if isinstance(body, FileBody) else body
     assert b"\0" not in whole
     return json.loads(whole)
 

@@ -29,11 +29,10 @@ from proxy.config.settings import (
     Settings,
     load_settings,
 )
-from proxy.scripted import BACKENDS, Options
-from proxy.scripted.backend import Backend
+from proxy.scripted import BACKENDS, ScriptedOptions
+from proxy.scripted.backend import ScriptedBackend
 from proxy.scripted.eve import create_eve_app
-from proxy.scripted.eve_turns import Generation
-from proxy.scripted.eve_turns import Variant as EveVariant
+from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Fault, Faults, Redirect, Status, WrongContentType
 from proxy.scripted.herm import HERM, create_herm_app
 from proxy.upstream import checking
@@ -85,7 +84,7 @@ def states(found: Checked) -> dict[str, str]:
 def scripted(dialect: str, *, key: str | None = None, **plan: Fault) -> web.Application:
     """A scripted backend; in `plan` stands how the first request of a route breaks."""
     faults = Faults({(route, 1): fault for route, fault in plan.items()})
-    return BACKENDS[dialect](Options(key=key, pace=0, faults=faults))
+    return BACKENDS[dialect](ScriptedOptions(key=key, pace=0, faults=faults))
 
 
 def page(text: str = "<!doctype html><title>Log in</title>", status: int = 200) -> web.Application:
@@ -157,7 +156,7 @@ async def test_a_healthy_backend_is_well_and_hears_only_questions(
     assert found.credential.text == ("none is needed" if key is None else "")
     assert found.streaming.state == STREAMS[dialect]
     assert found.streaming.text
-    [backend] = [value for value in app.values() if isinstance(value, Backend)]
+    [backend] = [value for value in app.values() if isinstance(value, ScriptedBackend)]
     routes = {
         "engine": ["health", "pending", "replay"],
         "eve": ["health", "info"],

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from adapters.contract.fidelity import CANONICAL, ORDER, Ledger
 from adapters.model.base import Fidelity
 from adapters.offline.recorded_inputs import BadInput
-from adapters.offline.translate import Options, make_source
+from adapters.offline.translate import TranslateOptions, make_source
 from adapters.registry import DIALECTS
 from proxy import cli
 from proxy.cli.crossings import MOST_LOSSES
@@ -28,7 +28,7 @@ def run(*words: str, stdin: bytes | None = None) -> Result:
 
 
 def ledger_of(dialect: str, target: str, body: Path) -> Ledger:
-    source = make_source(dialect, Options(session_id="s"))
+    source = make_source(dialect, TranslateOptions(session_id="s"))
     ledger = Ledger(side_of(dialect), side_of(target))
     for entry in [*source.feed(body.read_bytes()), *source.close()]:
         ledger.add(entry.event)

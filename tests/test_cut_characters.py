@@ -11,7 +11,7 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.model.normalizer import Rule
-from adapters.offline.translate import Options, make_source
+from adapters.offline.translate import TranslateOptions, make_source
 from adapters.wire.jsonvalue import Halved, JsonError, mended_json, parse_json
 from tests.support.each import each
 from tests.support.slipped import conversation, slipped
@@ -64,7 +64,7 @@ def pieces(dialect: str, *texts: str) -> bytes:
 
 
 def read(dialect: str, data: bytes) -> tuple[list[ev.Event], dict[str, int]]:
-    source = make_source(dialect, Options())
+    source = make_source(dialect, TranslateOptions())
     found = [entry.event for entry in [*source.feed(data), *source.close()]]
     for event in found:
         # No half of a character is in it.

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.captures import Event, Head, Request, format_record
+from adapters.captures import CapturedEvent, CapturedRequest, CaptureHead, format_record
 from adapters.model import events as ev
-from adapters.model.allowed import UnknownField
+from adapters.model.ignored_fields import UnknownField
 from adapters.offline import translate
 from adapters.offline.compare.difference import compare
 from proxy import cli
@@ -55,7 +55,7 @@ def log_of(*events: ev.Event, session: str = "s") -> list[ev.Entry]:
 
 
 def of_wire(path: Path, dialect: str) -> list[ev.Entry]:
-    source = translate.make_source(dialect, translate.Options())
+    source = translate.make_source(dialect, translate.TranslateOptions())
     return [*source.feed(path.read_bytes()), *source.close()]
 
 
@@ -757,11 +757,11 @@ def test_the_command_writes_junit(kept: Keep, tmp_path: Path) -> None:
 
 
 def captured(log: list[ev.Entry]) -> bytes:
-    head = Head(made_by="dragoman", at=1.0)
+    head = CaptureHead(made_by="dragoman", at=1.0)
     return b"".join(
         [
             format_record(head),
-            *(format_record(Event(at=1.0, entry=json.loads(one.encode()))) for one in log),
+            *(format_record(CapturedEvent(at=1.0, entry=json.loads(one.encode()))) for one in log),
         ]
     )
 
@@ -827,13 +827,15 @@ def test_the_command_reads_captures_and_bodies(kept: Keep, tmp_path: Path) -> No
             "export`.",
         ),
         (
-            format_record(Head(made_by="x", at=1.0)),
+            format_record(CaptureHead(made_by="x", at=1.0)),
             (),
             "it does not say which dialect it is of: name it with --from.",
         ),
         (
-            format_record(Head(made_by="x", at=1.0))
-            + format_record(Request(exchange=1, side="backend", at=1.0, method="GET", target="/"))
+            format_record(CaptureHead(made_by="x", at=1.0))
+            + format_record(
+                CapturedRequest(exchange=1, side="backend", at=1.0, method="GET", target="/")
+            )
             * 2,
             (),
             "line 3: exchange 1 begins a second time.",

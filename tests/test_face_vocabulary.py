@@ -39,7 +39,7 @@ from proxy.base.metrics import exposition
 from proxy.base.repeats import Submission
 from proxy.config.settings import ListenerSettings
 from proxy.http import bodies
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.sessions.sessions import Sessions
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.keys import key_of
@@ -420,7 +420,7 @@ async def outcomes(dragoman: Proxied) -> list[str]:
 @pytest.fixture
 async def stoppable() -> AsyncIterator[Proxied]:
     """A proxy in front of a backend that can be stopped."""
-    app = BACKENDS["herm"](Options(key=BACKEND_KEY, pace=0.0))
+    app = BACKENDS["herm"](ScriptedOptions(key=BACKEND_KEY, pace=0.0))
     async with (
         served(app) as url,
         proxied(backends=[backend_settings("engine", "herm", url)], keys=KEYS) as running,

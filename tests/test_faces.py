@@ -15,7 +15,7 @@ import pytest
 from adapters.contract.dialect import Dialect
 from adapters.contract.faces import Follow, Incoming, Reading, Seen
 from adapters.engine.client import EngineClient
-from adapters.offline.translate import Options, make_sink, make_source
+from adapters.offline.translate import TranslateOptions, make_sink, make_source
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError
 from docs.examples.tiny import FACE, TINY, TinyEncoder
@@ -255,9 +255,9 @@ def test_what_a_dialect_does_not_have_is_not_read_or_written_in_it(
 ) -> None:
     monkeypatch.setitem(DIALECTS, "hooks", HOOKS)
     with pytest.raises(DragomanError, match="`tiny` is a dialect of frontends only"):
-        make_source("tiny", Options())
+        make_source("tiny", TranslateOptions())
     with pytest.raises(DragomanError, match="`hooks` is a dialect of backends only"):
-        make_sink("hooks", Options())
+        make_sink("hooks", TranslateOptions())
     assert "tiny" not in matrix.backends()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.captures.secrets import Finder
+from adapters.captures.secrets import SecretFinder
 from tests.test_project import REPOSITORY
 
 SECRET = re.compile(
@@ -23,7 +23,7 @@ SECRET = re.compile(
 def found_in(data: bytes) -> list[str]:
     """Return the begin of each credential: what a recorder takes out of texts, and these."""
     text = data.decode("utf-8", "surrogateescape")
-    found = [text[span.start : span.end][:24] for span in Finder(b"").find(text)]
+    found = [text[span.start : span.end][:24] for span in SecretFinder(b"").find(text)]
     return found + [match[0][:24].decode(errors="replace") for match in SECRET.finditer(data)]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from adapters.captures import Head, Request, Response, body_of, format_record
+from adapters.captures import CapturedRequest, CapturedResponse, CaptureHead, body_of, format_record
 from adapters.model import events as ev
 from adapters.offline.compare.difference import compare
-from adapters.offline.raw_sides import Raw, Spoken, raw_sides
+from adapters.offline.raw_sides import DialectLog, RawEvent, raw_sides
 from proxy.cli import printing
 from proxy.tools.comparing import read_log
 from tests.test_difference import ENGINE, OF, dragoman, log_of
@@ -92,14 +92,18 @@ def test_what_can_be_read_once_has_no_frames() -> None:
 def test_of_a_capture_the_exchange_and_its_line_are_named(other: Path, tmp_path: Path) -> None:
     body = other.read_bytes()
     middle = body.index(b"\n\n", len(body) // 2) + 2
-    records: list[Head | Request | Response] = [Head(made_by="t", at=1.0, dialect="engine")]
+    records: list[CaptureHead | CapturedRequest | CapturedResponse] = [
+        CaptureHead(made_by="t", at=1.0, dialect="engine")
+    ]
     lines = [format_record(one) for one in records]
     for number, part in ((4, body[:middle]), (7, b": a comment\n\n" + body[middle:])):
         headers = (("Content-Type", "text/event-stream"),)
-        request = Request(exchange=number, side="backend", at=1.0, method="POST", target="/execute")
+        request = CapturedRequest(
+            exchange=number, side="backend", at=1.0, method="POST", target="/execute"
+        )
         lines += [
             format_record(request),
-            format_record(Response(exchange=number, at=1.0, status=200, headers=headers)),
+            format_record(CapturedResponse(exchange=number, at=1.0, status=200, headers=headers)),
             format_record(body_of(number, "response", 1.0, part)),
         ]
     capture = tmp_path / "c.ndjson"
@@ -132,8 +136,8 @@ def said(text: str, native: ev.NativeRef | None = None) -> list[ev.Entry]:
     )
 
 
-def raws(a: Sequence[ev.Entry], b: Sequence[ev.Entry]) -> tuple[Raw | None, Raw | None]:
-    return raw_sides(compare(a, b), Spoken(a), Spoken(b))[0]
+def raws(a: Sequence[ev.Entry], b: Sequence[ev.Entry]) -> tuple[RawEvent | None, RawEvent | None]:
+    return raw_sides(compare(a, b), DialectLog(a), DialectLog(b))[0]
 
 
 def test_of_a_log_the_event_is_written_in_its_dialect() -> None:
@@ -153,8 +157,8 @@ def test_of_what_no_dialect_shows_the_native_names_are_left() -> None:
     assert one is None
     a, b = said("hot", native), said("cold")
     found = compare(a, b)
-    one, _ = raw_sides(found, Spoken(a, "managed-agents"), Spoken(b))[0]
-    assert one == Raw("native", "managed-agents", "", "type agent.message, id e-1")
+    one, _ = raw_sides(found, DialectLog(a, "managed-agents"), DialectLog(b))[0]
+    assert one == RawEvent("native", "managed-agents", "", "type agent.message, id e-1")
 
 
 def test_a_frame_that_is_counted_otherwise_is_not_shown() -> None:
@@ -163,7 +167,7 @@ def test_a_frame_that_is_counted_otherwise_is_not_shown() -> None:
     file = io.BytesIO(ENGINE.read_bytes())
     frames = read_log(file, "x", "engine").frames
     b = said("cold")
-    one, _ = raw_sides(compare(log, b), Spoken(log, "engine", frames), Spoken(b))[0]
+    one, _ = raw_sides(compare(log, b), DialectLog(log, "engine", frames), DialectLog(b))[0]
     assert one is not None
     assert one.kind == "written"
 

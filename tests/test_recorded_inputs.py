@@ -10,7 +10,7 @@ import pytest
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.offline.recorded_inputs import BadInput, Inputs, read_inputs
+from adapters.offline.recorded_inputs import BadInput, RecordedInputs, read_inputs
 
 STARTED = ev.TurnStarted(thread_id="main", turn_id="t", cause="unknown")
 STEP = ev.StepStarted(thread_id="main", turn_id="t", step_index=0)
@@ -43,8 +43,8 @@ def resolved(outcome: Any = "unknown", **fields: Any) -> ev.InteractionResolved:
     )
 
 
-def woven(said: Any, *events: ev.Event) -> tuple[list[Any], Inputs]:
-    inputs = Inputs(read_inputs(json.dumps(said).encode()), session_id="s", face="herm")
+def woven(said: Any, *events: ev.Event) -> tuple[list[Any], RecordedInputs]:
+    inputs = RecordedInputs(read_inputs(json.dumps(said).encode()), session_id="s", face="herm")
     return list(inputs.weave(events)), inputs
 
 

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from adapters.captures import Capture, Request, Response, read_capture
+from adapters.captures import Capture, CapturedRequest, CapturedResponse, read_capture
 from adapters.captures.redact import Redactor
 from adapters.offline.captured_log import log_of
 from adapters.registry import DELTAS, DIALECTS
@@ -25,7 +25,7 @@ from proxy import cli
 from proxy.recording import background as background_module
 from proxy.recording import captures as files_of
 from proxy.recording.captures import Files
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.tools.recorder import Recorder, _Exchange
 from tests.support.ports import HOST, free_port
 from tests.support.recording import backgrounds, written
@@ -106,7 +106,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 
 def scripted(dialect: str, pace: float = 0.0) -> web.Application:
-    return BACKENDS[dialect](Options(pace=pace))
+    return BACKENDS[dialect](ScriptedOptions(pace=pace))
 
 
 async def test_a_conversation_with_an_eve_is_one_capture(house: House) -> None:
@@ -302,10 +302,10 @@ async def test_a_stream_that_breaks_breaks_for_the_client_too(house: House) -> N
 async def test_an_answer_before_the_request_is_whole_is_of_its_session_too(house: House) -> None:
     await house.start("engine", web.Application())
     exchange = _Exchange(house.recorder, 1, "/execute")
-    head = Request(exchange=1, side="backend", at=1.0, method="POST", target="/execute")
+    head = CapturedRequest(exchange=1, side="backend", at=1.0, method="POST", target="/execute")
     exchange.put(lambda: head)
     exchange.piece("request", b'{"task_id":"t"}')
-    exchange.put(lambda: Response(exchange=1, at=1.0, status=401))
+    exchange.put(lambda: CapturedResponse(exchange=1, at=1.0, status=401))
     exchange.ended("ended")
     assert len(captures(house.folder)["t"].exchanges) == 1
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from adapters.model import events as ev
 from adapters.model.normalizer import Normalizer
-from adapters.offline.translate import Options, make_sink, make_source
+from adapters.offline.translate import TranslateOptions, make_sink, make_source
 from tests.wire import driven, forms
 
 FACES = [(name, form or "all") for name, form, _ in forms() if name in driven()]
@@ -154,8 +154,8 @@ def test_what_a_face_says_its_own_client_reads(
     dialect: str, form: str, raw: list[ev.Event]
 ) -> None:
     log = log_of(raw)
-    sink = make_sink(dialect, Options(form=form))
-    source = make_source(dialect, Options())
+    sink = make_sink(dialect, TranslateOptions(form=form))
+    source = make_source(dialect, TranslateOptions())
     body = b"".join(map(sink, log))
     read = [*source.feed(body), *source.close()]
     wanted, got = told(log, dialect), told(read, dialect)

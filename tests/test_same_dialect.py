@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from adapters.offline.translate import Options, make_sink, make_source
+from adapters.offline.translate import TranslateOptions, make_sink, make_source
 from proxy.config.matrix import mapping_of
 from tests.support.each import each
 from tests.test_mapping_used import ANY, ROOTS, frames_of
@@ -140,7 +140,7 @@ def shown(dialect: str, data: bytes) -> list[tuple[str, Any]]:
 
 def through(dialect: str, data: bytes, form: str) -> bytes:
     """Return a body after its way through the log, in its own dialect again."""
-    options = Options(form=form)
+    options = TranslateOptions(form=form)
     source, sink = make_source(dialect, options), make_sink(dialect, options)
     return b"".join(map(sink, [*source.feed(data), *source.close()]))
 

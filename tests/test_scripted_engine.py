@@ -15,12 +15,12 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.base.clock import ManualClock
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.backend import Refusal
 from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.engine_frames import BODIES, FRAMES
-from proxy.scripted.engine_requests import Execute
-from proxy.scripted.engine_turns import ScriptedEngine, Variant
+from proxy.scripted.engine_requests import ExecuteBody
+from proxy.scripted.engine_turns import EngineVariant, ScriptedEngine
 from proxy.scripted.faults import (
     Cut,
     Fault,
@@ -28,14 +28,14 @@ from proxy.scripted.faults import (
     Garbage,
     HalfFrame,
     LoseTurn,
+    NoAnswer,
     Redirect,
-    Silence,
     SlowHead,
     Stall,
     Status,
     WrongContentType,
 )
-from proxy.scripted.scripts import SCRIPT_NAMES, Fail, Say, beats_for
+from proxy.scripted.scripts import SCRIPT_NAMES, FailBeat, SayBeat, beats_for
 from proxy.scripted.templates import Template, dump
 from tests.support.each import each
 from tests.support.engine_client import (
@@ -166,7 +166,7 @@ async def test_a_script_plays_the_events_of_its_recording(
     checker = StreamChecker(expect=Expect(error_first=False))
     sample = EngineTurn(checker.feed((RECORDINGS / recording).read_bytes()))
     blocks = any(seen.event == "content_block_start" for seen in sample.events)
-    variant = Variant(blocks=blocks, failure="error")
+    variant = EngineVariant(blocks=blocks, failure="error")
     client, _ = await serve(variant=variant, expect=Expect(error_first=False))
     played = await client.turn(f"script: {script}", "task", answers)
     assert played.types == sample.types
@@ -339,7 +339,7 @@ async def test_a_failure_before_any_text_is_only_a_failure(serve: Serve) -> None
 
 
 async def test_a_failure_in_the_middle_keeps_the_text_before_it(serve: Serve) -> None:
-    client, _ = await serve(variant=Variant(blocks=False))
+    client, _ = await serve(variant=EngineVariant(blocks=False))
     turn = await client.turn("script: failmid", "t")
     assert turn.types == ["started", "text_delta", "error", "errored"]
     assert turn.text == "The first lighthouse was built on "
@@ -398,7 +398,9 @@ async def test_an_unknown_script_names_the_known_ones(serve: Serve) -> None:
 @each("name", SCRIPT_NAMES)
 def test_every_script_ends_with_its_turn_number_or_fails(name: str) -> None:
     last = beats_for(f"Client context:\nscript: dance\nscript: {name}", turn=4)[-1]
-    assert isinstance(last, Fail) or (isinstance(last, Say) and last.pieces[-1] == " (turn 4)")
+    assert isinstance(last, FailBeat) or (
+        isinstance(last, SayBeat) and last.pieces[-1] == " (turn 4)"
+    )
 
 
 def test_the_last_line_that_names_a_script_counts() -> None:
@@ -413,15 +415,15 @@ def test_the_last_line_that_names_a_script_counts() -> None:
 @pytest.mark.parametrize(
     ("variant", "expect"),
     [
-        (Variant(tool_call_id=False), Expect(tool_ids=False)),
-        (Variant(short_lifecycle=True), Expect(full_lifecycle=False)),
-        (Variant(resolved_request_id=False), Expect(resolved_ids=False)),
-        (Variant(tolerance=True), Expect(plain_framing=False)),
+        (EngineVariant(tool_call_id=False), Expect(tool_ids=False)),
+        (EngineVariant(short_lifecycle=True), Expect(full_lifecycle=False)),
+        (EngineVariant(resolved_request_id=False), Expect(resolved_ids=False)),
+        (EngineVariant(tolerance=True), Expect(plain_framing=False)),
     ],
 )
 @pytest.mark.parametrize("script", ["tools", "approve2", "ask", "reason"])
 async def test_a_lenient_reader_reads_a_variant_and_a_strict_one_refuses_it(
-    serve: Serve, variant: Variant, expect: Expect, script: str
+    serve: Serve, variant: EngineVariant, expect: Expect, script: str
 ) -> None:
     lenient, _ = await serve(variant=variant, expect=expect)
     plain, _ = await serve()
@@ -436,7 +438,7 @@ async def test_a_lenient_reader_reads_a_variant_and_a_strict_one_refuses_it(
         "short_lifecycle": True,
         "tolerance": True,
     }
-    changed = [name for name in shows if getattr(variant, name) != getattr(Variant(), name)]
+    changed = [name for name in shows if getattr(variant, name) != getattr(EngineVariant(), name)]
     if shows[changed[0]]:
         lenient.expect = Expect()
         with pytest.raises(ProtocolViolation):
@@ -456,7 +458,7 @@ async def test_a_failed_turn_ends_in_each_of_the_orders_the_page_allows(
     serve: Serve, failure: str, types: list[str]
 ) -> None:
     client, _ = await serve(
-        variant=Variant(failure=failure),  # type: ignore[arg-type]
+        variant=EngineVariant(failure=failure),  # type: ignore[arg-type]
         expect=Expect(error_first=False),
     )
     turn = await client.turn("script: fail", "t")
@@ -471,7 +473,7 @@ async def test_a_failed_turn_ends_in_each_of_the_orders_the_page_allows(
 
 
 async def test_without_blocks_and_usage_neither_comes(serve: Serve) -> None:
-    client, _ = await serve(variant=Variant(blocks=False, usage=False))
+    client, _ = await serve(variant=EngineVariant(blocks=False, usage=False))
     turn = await client.turn("script: tool", "t")
     assert turn.types == [
         "started",
@@ -485,7 +487,7 @@ async def test_without_blocks_and_usage_neither_comes(serve: Serve) -> None:
 
 
 async def test_a_gated_call_may_come_after_its_request(serve: Serve) -> None:
-    client, _ = await serve(variant=Variant(call_before_request=False, blocks=False))
+    client, _ = await serve(variant=EngineVariant(call_before_request=False, blocks=False))
     turn = await client.turn("script: approve", "t", ["no"])
     assert turn.types == [
         "started",
@@ -510,7 +512,7 @@ async def test_a_gated_call_may_come_after_its_request(serve: Serve) -> None:
     ],
 )
 async def test_options_come_in_each_form(serve: Serve, form: Any, options: object) -> None:
-    client, _ = await serve(variant=Variant(options=form))
+    client, _ = await serve(variant=EngineVariant(options=form))
     turn = await client.turn("script: ask", "t", ["09:10"])
     (request,) = turn.payloads("hitl_request")
     assert request.get("options") == options
@@ -520,7 +522,7 @@ async def test_options_come_in_each_form(serve: Serve, form: Any, options: objec
 @pytest.mark.parametrize("timed", [True, False])
 async def test_heartbeats_come_while_paused_and_are_not_replayed(serve: Serve, timed: bool) -> None:
     clock = WatchedClock()
-    client, _ = await serve(clock=clock, variant=Variant(heartbeat_timestamp=timed))
+    client, _ = await serve(clock=clock, variant=EngineVariant(heartbeat_timestamp=timed))
     stream = client.execute("script: ask", "trip-08")
     seen = [await anext(stream)]
     while seen[-1].event != "hitl_request":
@@ -548,13 +550,15 @@ async def test_heartbeats_come_in_real_time_too(serve: Serve) -> None:
 
 
 async def test_a_lenient_engine_ignores_what_it_does_not_know(serve: Serve) -> None:
-    client, _ = await serve(variant=Variant(strict=False))
+    client, _ = await serve(variant=EngineVariant(strict=False))
     turn = await client.turn("hi", "t", temperature=0.3)
     assert turn.outcome == "completed"
 
 
 async def test_tolerant_framing_shows_every_oddity_of_the_recording(serve: Serve) -> None:
-    client, _ = await serve(variant=Variant(tolerance=True), expect=Expect(plain_framing=False))
+    client, _ = await serve(
+        variant=EngineVariant(tolerance=True), expect=Expect(plain_framing=False)
+    )
     turn = await client.turn("script: tool", "t")
     async with aiohttp.request(
         "GET",
@@ -597,7 +601,7 @@ async def test_a_replay_follows_a_running_turn_to_its_end(serve: Serve) -> None:
 
 
 async def test_a_replay_may_end_early(serve: Serve) -> None:
-    client, _ = await serve(variant=Variant(replay_tails=False))
+    client, _ = await serve(variant=EngineVariant(replay_tails=False))
     live = client.execute("script: ask", "t")
     while (await anext(live)).event != "hitl_request":
         pass
@@ -641,7 +645,7 @@ async def test_a_buffer_lives_three_hours_and_three_days_while_paused(
     serve: Serve, script: str, hours: float, kept: bool
 ) -> None:
     clock = WatchedClock()
-    client, _ = await serve(clock=clock, variant=Variant(replay_tails=False))
+    client, _ = await serve(clock=clock, variant=EngineVariant(replay_tails=False))
     stream = client.execute(f"script: {script}", "t")
     async for seen in stream:
         if seen.event == "hitl_request":
@@ -922,16 +926,16 @@ async def test_a_lost_turn_leaves_nothing_to_replay(serve: Serve) -> None:
 
 async def test_a_lost_turn_does_not_end_the_one_that_took_its_place(serve: Serve) -> None:
     _, engine = await serve(clock=WatchedClock(), pace=1.0)
-    lost = engine.begin(Execute("script: ask", "t", ()))
+    lost = engine.begin(ExecuteBody("script: ask", "t", ()))
     async with asyncio.timeout(SOON_S):
         while not engine.pending():
             await lost.task.changed.wait()
     engine.lose(lost.task)
-    engine.begin(Execute("script: slow", "t", ()))
+    engine.begin(ExecuteBody("script: slow", "t", ()))
     assert lost.runner is not None
     await asyncio.wait([lost.runner])
     with pytest.raises(Refusal, match="TASK_BUSY"):
-        engine.begin(Execute("again", "t", ()))
+        engine.begin(ExecuteBody("again", "t", ()))
 
 
 async def test_garbage_comes_in_between_and_the_stream_goes_on(serve: Serve) -> None:
@@ -1046,7 +1050,7 @@ async def test_a_wrong_content_type_is_only_a_wrong_content_type(serve: Serve, r
 async def test_silence_sends_no_byte_whether_or_not_the_turn_begins(
     serve: Serve, done: bool
 ) -> None:
-    client, engine = await serve(faults=Faults({("execute", 1): Silence(done=done)}))
+    client, engine = await serve(faults=Faults({("execute", 1): NoAnswer(done=done)}))
     silent = asyncio.ensure_future(client.turn("script: text", "t"))
     while engine.faults.requests["execute"] == 0:
         await client.health()
@@ -1058,7 +1062,7 @@ async def test_silence_sends_no_byte_whether_or_not_the_turn_begins(
 
 
 async def test_a_silent_answer_is_taken_all_the_same(serve: Serve) -> None:
-    client, engine = await serve(faults=Faults({("respond", 1): Silence()}))
+    client, engine = await serve(faults=Faults({("respond", 1): NoAnswer()}))
     stream = client.execute("script: ask", "t")
     while (await anext(stream)).event != "hitl_request":
         pass
@@ -1257,7 +1261,7 @@ def test_a_body_without_a_terminal_event_is_a_disconnect(name: str) -> None:
 
 def test_every_backend_of_the_list_is_an_application() -> None:
     for build in BACKENDS.values():
-        assert build(Options(key=KEY, pace=0.0)).router is not None
+        assert build(ScriptedOptions(key=KEY, pace=0.0)).router is not None
 
 
 async def test_the_command_serves_until_it_is_told_to_stop() -> None:

@@ -14,10 +14,10 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from proxy.base.clock import ManualClock
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.eve_frames import FRAMES
-from proxy.scripted.eve_turns import ScriptedEve, Variant
+from proxy.scripted.eve_turns import EveVariant, ScriptedEve
 from proxy.scripted.faults import Cut, Faults, Garbage, HalfFrame, LoseTurn, Status
 from proxy.scripted.templates import Template
 from tests.support.each import each
@@ -54,7 +54,7 @@ async def serve() -> AsyncIterator[Serve]:
     http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
 
     async def start(generation: str = "S2", **options: Any) -> Served:
-        app = create_eve_app(variant=Variant(generation), **{"pace": 0.0, **options})  # type: ignore[arg-type]
+        app = create_eve_app(variant=EveVariant(generation), **{"pace": 0.0, **options})  # type: ignore[arg-type]
         server = TestServer(app)
         servers.append(server)
         await server.start_server()
@@ -468,7 +468,7 @@ def test_recorded_requests_get_the_recorded_answers(generation: str) -> None:
     recorded = json.loads((RECORDINGS / f"eve-{release}/server/errors.json").read_text())
 
     async def check() -> int:
-        app = create_eve_app(variant=Variant(generation), pace=0.0)  # type: ignore[arg-type]
+        app = create_eve_app(variant=EveVariant(generation), pace=0.0)  # type: ignore[arg-type]
         compared = 0
         names: dict[str, str] = {}
         async with TestServer(app) as server, aiohttp.ClientSession() as http:
@@ -603,7 +603,7 @@ async def test_a_lost_turn_never_ends_and_the_session_goes_on(serve: Serve) -> N
 
 
 def test_the_options_choose_the_generation() -> None:
-    app = BACKENDS["eve"](Options(key="k", generation="T"))
+    app = BACKENDS["eve"](ScriptedOptions(key="k", generation="T"))
     assert app[EVE].variant.tokens
 
 

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import (
     Cut,
     Fault,
@@ -29,7 +29,7 @@ from proxy.scripted.faults import (
 )
 from proxy.scripted.herm import HERM, create_herm_app
 from proxy.scripted.herm_frames import BODIES, EVENTS
-from proxy.scripted.herm_turns import ScriptedHerm, Variant
+from proxy.scripted.herm_turns import HermVariant, ScriptedHerm
 from proxy.scripted.scripts import SCRIPT_NAMES
 from proxy.scripted.templates import dump
 from tests.support.each import each
@@ -186,7 +186,7 @@ async def test_steering_shows_in_the_text_and_makes_no_status(serve: Serve) -> N
 
 @pytest.mark.parametrize("reason", ["end_turn", "error"])
 async def test_an_interrupt_drops_what_is_asked(serve: Serve, reason: Any) -> None:
-    client, _ = await serve(variant=Variant(interrupt_reason=reason))
+    client, _ = await serve(variant=HermVariant(interrupt_reason=reason))
     session = (await client.create())["id"]
     turn = await client.turn(
         session, "script: approve", lambda turn: [{"type": "user.interrupt", "message": "no"}]
@@ -214,13 +214,13 @@ async def test_a_message_and_its_interrupt_in_one_batch_leave_an_idle_session(
 
 # Variants.
 
-VARIANTS: dict[str, tuple[Variant, Expect]] = {
-    "echo": (Variant(echo_inputs=True), Expect(inputs=True)),
-    "equal": (Variant(delta_numbers="equal"), Expect(numbered_deltas=False)),
-    "none": (Variant(delta_numbers="none"), Expect(numbered_deltas=False)),
-    "data": (Variant(lines="data"), Expect(three_lines=False)),
-    "envelope": (Variant(event_ids="envelope"), Expect(payload_ids=False)),
-    "unknown": (Variant(), Expect(known_types=False)),
+VARIANTS: dict[str, tuple[HermVariant, Expect]] = {
+    "echo": (HermVariant(echo_inputs=True), Expect(inputs=True)),
+    "equal": (HermVariant(delta_numbers="equal"), Expect(numbered_deltas=False)),
+    "none": (HermVariant(delta_numbers="none"), Expect(numbered_deltas=False)),
+    "data": (HermVariant(lines="data"), Expect(three_lines=False)),
+    "envelope": (HermVariant(event_ids="envelope"), Expect(payload_ids=False)),
+    "unknown": (HermVariant(), Expect(known_types=False)),
 }
 
 
@@ -246,7 +246,7 @@ async def test_a_lenient_reader_reads_a_variant_and_a_strict_one_refuses_it(
 
 
 async def test_a_fresh_stream_replays_or_starts_live(serve: Serve) -> None:
-    for variant, first in ((Variant(), 3), (Variant(fresh_stream="history"), 2)):
+    for variant, first in ((HermVariant(), 3), (HermVariant(fresh_stream="history"), 2)):
         client, herm = await serve(variant=variant)
         session = (await client.create())["id"]
         await client.turn(session, "one")
@@ -277,7 +277,7 @@ async def test_a_resumed_stream_replays_what_was_missed(serve: Serve) -> None:
 async def test_a_batch_has_the_spellings_of_the_variant(
     serve: Serve, form: Any, taken: str
 ) -> None:
-    client, _ = await serve(variant=Variant(body=form))
+    client, _ = await serve(variant=HermVariant(body=form))
     bodies = {"o": {"events": [message("x")]}, "a": [message("x")], "s": message("x")}
     for name, body in bodies.items():
         session = (await client.create())["id"]
@@ -293,7 +293,7 @@ async def test_a_batch_has_the_spellings_of_the_variant(
 
 @pytest.mark.parametrize("form", ["nested", "flat", "plain"])
 async def test_an_error_has_the_form_of_the_variant(serve: Serve, form: Any) -> None:
-    client, _ = await serve(variant=Variant(error_form=form))
+    client, _ = await serve(variant=HermVariant(error_form=form))
     with pytest.raises(Refused) as refused:
         await client.get("nothing")
     assert (refused.value.status, refused.value.code) == (404, "not_found")
@@ -516,7 +516,7 @@ def test_the_join_finds_what_a_list_lacks() -> None:
 
 
 def test_herm_is_in_the_list_of_backends() -> None:
-    app = BACKENDS["herm"](Options(key="k", pace=0.5))
+    app = BACKENDS["herm"](ScriptedOptions(key="k", pace=0.5))
     assert app[HERM].pace == 0.5
     assert app[HERM].admits("Bearer k")
     assert not app[HERM].admits("Basic k")
@@ -529,8 +529,8 @@ def test_every_script_is_played_by_a_test_of_this_file() -> None:
 
 
 def test_every_choice_of_a_variant_is_explained() -> None:
-    explained = (Variant.__doc__ or "").split("Args:")[1]
-    for field in dataclasses.fields(Variant):
+    explained = (HermVariant.__doc__ or "").split("Args:")[1]
+    for field in dataclasses.fields(HermVariant):
         assert f"        {field.name}: " in explained
 
 

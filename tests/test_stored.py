@@ -25,17 +25,17 @@ from adapters.model.commands import Command, SendMessage, decode_command, encode
 from adapters.model.events import Entry, Event
 from adapters.model.raw import Raw
 from adapters.model.stored import (
-    Kept,
+    CodecCheckpoint,
+    SchemaMismatch,
     Stored,
     StoredByNewer,
-    Unfit,
     fill,
     mark,
     newest,
     read,
     upgraded,
 )
-from adapters.offline.moves import Continuing
+from adapters.offline.moves import HandoverCodec
 from adapters.registry import DIALECTS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -61,7 +61,7 @@ def codec_of(dialect: str) -> type[ClientCodec]:
 KINDS: dict[str, type[Stored]] = {
     "events": Event,
     "commands": Command,
-    "moved": Continuing,
+    "moved": HandoverCodec,
     **{name: codec_of(name) for name, known in DIALECTS.items() if known.client is not None},
 }
 
@@ -164,7 +164,7 @@ def test_a_value_is_upgraded_one_version_at_a_time() -> None:
 
 def test_what_has_no_mark_is_refused() -> None:
     assert read(Stored, "a thing", b'v1 {"a":1}') == {"a": 1}
-    with pytest.raises(Unfit, match="a thing has no version"):
+    with pytest.raises(SchemaMismatch, match="a thing has no version"):
         read(Stored, "a thing", b'{"a":1}')
     with pytest.raises(ValueError, match="byte"):
         read(Kind, "a kind", mark(3) + b"a,b")
@@ -181,7 +181,7 @@ def test_a_later_version_is_refused_and_named_with_the_way_out() -> None:
 
 @pytest.mark.parametrize("version", [0, -1, "2", None, 1.0, True])
 def test_what_is_no_version_is_refused(version: object) -> None:
-    with pytest.raises(Unfit, match="a thing has no version"):
+    with pytest.raises(SchemaMismatch, match="a thing has no version"):
         upgraded(Kind, "a thing", version, {})
 
 
@@ -189,7 +189,7 @@ def test_a_step_that_is_missing_is_named() -> None:
     class Gap(Stored):
         state_version: ClassVar[int] = 2
 
-    with pytest.raises(Unfit, match="nothing leads on from version 1"):
+    with pytest.raises(SchemaMismatch, match="nothing leads on from version 1"):
         read(Gap, "a thing", b"v1 {}")
 
 
@@ -238,7 +238,7 @@ def test_a_record_with_records_and_events_in_it_is_filled_but_for_what_is_not_st
     ],
 )
 def test_a_record_inside_of_one_has_all_its_fields_too(value: Any, says: str) -> None:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(SchemaMismatch) as refused:
         fill(Whole, value)
     assert str(refused.value) == says
 
@@ -264,7 +264,7 @@ def test_a_record_inside_of_one_has_all_its_fields_too(value: Any, says: str) ->
     ],
 )
 def test_a_record_that_does_not_fit_is_named_and_not_quoted(value: Any, says: str) -> None:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(SchemaMismatch) as refused:
         fill(Part, value)
     assert str(refused.value) == says
     assert "s3cret" not in repr(refused.value.__context__)
@@ -274,7 +274,7 @@ def test_a_record_that_does_not_fit_is_named_and_not_quoted(value: Any, says: st
 
 
 def test_a_position_has_the_state_only_where_it_is_not_that_of_the_snapshot() -> None:
-    kept = Kept(Stored, "a thing")
+    kept = CodecCheckpoint(Stored, "a thing")
     state = b'"one"'
     assert kept.position(b"1", lambda: state) == b'v1 [1,"one"]'
     assert kept.snapshot(b"1", state) == b'v1 [1,"one"]'
@@ -292,7 +292,7 @@ def test_a_position_has_the_state_only_where_it_is_not_that_of_the_snapshot() ->
 
 
 def test_what_was_kept_is_compared_with_what_follows() -> None:
-    kept = Kept(Stored, "a thing")
+    kept = CodecCheckpoint(Stored, "a thing")
     first, later = kept.restore(b'v1 [1,"one","more"]', b"v1 [2]")
     assert newest(first, later) == [2, "one", "more"]
     assert kept.position(b"2", lambda: b'"one"') == b"v1 [2]"
@@ -300,7 +300,7 @@ def test_what_was_kept_is_compared_with_what_follows() -> None:
     assert kept.position(b"2", lambda: b'"two"') == b'v1 [2,"two"]'
     assert newest(*kept.restore(b'v1 [1,"one"]', b'v1 [2,"two"]')) == [2, "two"]
     assert newest(*kept.restore(None, None)) == []
-    with pytest.raises(Unfit, match="a thing is not a list"):
+    with pytest.raises(SchemaMismatch, match="a thing is not a list"):
         kept.restore(b"v1 {}", None)
 
 

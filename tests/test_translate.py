@@ -19,7 +19,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.state import LogState
 from adapters.offline.recorded_inputs import BadInput, read_inputs
-from adapters.offline.translate import Options, Source, make_sink, make_source, time_of
+from adapters.offline.translate import Source, TranslateOptions, make_sink, make_source, time_of
 from adapters.wire.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from proxy.cli import main, translate
 from tests.support.each import each
@@ -50,16 +50,21 @@ def read(source: Source, chunks: Iterable[bytes]) -> list[ev.Entry]:
 
 
 def translated(
-    dialect: str, data: bytes, target: str, options: Options | None = None, *, size: int = 1 << 20
+    dialect: str,
+    data: bytes,
+    target: str,
+    options: TranslateOptions | None = None,
+    *,
+    size: int = 1 << 20,
 ) -> bytes:
-    options = options or Options()
+    options = options or TranslateOptions()
     sink = make_sink(target, options)
     source = make_source(dialect, options)
     return b"".join(map(sink, read(source, pieces(data, size))))
 
 
 def canonical(data: bytes, **options: Any) -> list[ev.Entry]:
-    return read(make_source("engine", Options(**options)), [data])
+    return read(make_source("engine", TranslateOptions(**options)), [data])
 
 
 def types(entries: Iterable[ev.Entry]) -> list[str]:
@@ -148,7 +153,7 @@ def test_the_session_is_named_by_the_option_then_by_the_body_then_by_us() -> Non
     assert {entry.session_id for entry in canonical(WORDS)} == {"recording"}
     log = translated("engine", body, CANONICAL)
     assert b'"session_id":"mine"' in translated(
-        CANONICAL, log, CANONICAL, Options(session_id="mine")
+        CANONICAL, log, CANONICAL, TranslateOptions(session_id="mine")
     )
 
 
@@ -159,7 +164,7 @@ def test_a_body_that_names_its_session_in_its_last_frame_is_read_whole() -> None
 
 
 def test_frames_before_the_session_is_known_are_kept_up_to_a_limit() -> None:
-    source = make_source("engine", Options())
+    source = make_source("engine", TranslateOptions())
     counts = [len(list(source.feed(WORDS))) for _ in range(70)]
     assert counts[:63] == [0] * 63
     assert counts[63] > 63
@@ -211,7 +216,7 @@ def test_heartbeats_need_no_json() -> None:
 
 def test_a_frame_of_too_many_lines_is_refused_where_it_begins() -> None:
     line = b"data: " + b"x" * (1 << 20) + b"\n"
-    source = make_source("engine", Options(strict=True))
+    source = make_source("engine", TranslateOptions(strict=True))
     chunks = itertools.chain(
         [STARTED], itertools.repeat(line, 2 + DEFAULT_MAX_LINE_BYTES // len(line))
     )
@@ -266,7 +271,7 @@ def test_bad_input_names_its_place_after_what_was_valid(
     dialect: str, data: bytes, line: int, byte: int | None, reason: str, valid: int
 ) -> None:
     for size in (1 << 20, 1):
-        source = make_source(dialect, Options(strict=True))
+        source = make_source(dialect, TranslateOptions(strict=True))
         found: list[ev.Entry] = []
         chunks = itertools.chain.from_iterable(map(source.feed, pieces(data, size)))
         with pytest.raises(BadInput) as caught:
@@ -278,7 +283,7 @@ def test_bad_input_names_its_place_after_what_was_valid(
 
 
 def test_a_frame_that_never_ends_is_refused_before_it_fills_memory() -> None:
-    source = make_source("engine", Options(strict=True))
+    source = make_source("engine", TranslateOptions(strict=True))
     chunk = b"data: " + b"x" * (1 << 20)
     chunks = itertools.repeat(chunk, 2 + DEFAULT_MAX_LINE_BYTES // len(chunk))
     with pytest.raises(BadInput, match="longer than"):
@@ -434,7 +439,7 @@ def test_a_sealed_answer_is_never_read(tmp_path: Path) -> None:
             start=1,
         )
     )
-    assert translated(CANONICAL, log, "engine", Options(inputs=read_inputs(said)))
+    assert translated(CANONICAL, log, "engine", TranslateOptions(inputs=read_inputs(said)))
 
 
 SAID: list[Any] = [
@@ -599,7 +604,7 @@ def long_body(turns: int, deltas: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("target", ["engine", CANONICAL])
 def test_memory_does_not_grow_with_the_length_of_the_input(target: str) -> None:
     def peak(turns: int) -> int:
-        options = Options()
+        options = TranslateOptions()
         source, sink = make_source("engine", options), make_sink(target, options)
         tracemalloc.start()
         try:
@@ -619,7 +624,7 @@ def test_memory_does_not_grow_with_the_length_of_the_input(target: str) -> None:
 
 
 def test_output_comes_while_input_is_still_being_read() -> None:
-    source = make_source("engine", Options())
+    source = make_source("engine", TranslateOptions())
     first = list(source.feed(STARTED + WORDS))
     assert types(first)[-1] == "text.delta"
     assert list(source.feed(WORDS))
@@ -658,14 +663,14 @@ def test_a_heartbeat_that_is_no_json_and_an_end_mark_are_skipped_and_counted(
 
 def test_a_frame_that_is_too_large_is_skipped() -> None:
     large = b'event: text_delta\ndata: {"text":"' + b"x" * DEFAULT_MAX_LINE_BYTES + b'"}\n\n'
-    source = make_source("engine", Options())
+    source = make_source("engine", TranslateOptions())
     chunks = [STARTED, *pieces(large, 1 << 20), WORDS, COMPLETED]
     assert types(read(source, chunks)).count("text.delta") == 1
     assert (source.frames, source.skipped) == (4, 1)
     assert source.first_skipped is not None
     assert "longer than the limit" in source.first_skipped.reason
     line = b'{"type":"message.appended","data":{"messageDelta":"' + large + b"\n"
-    source = make_source("eve", Options())
+    source = make_source("eve", TranslateOptions())
     chunks = [*pieces(line.replace(b"\n", b"") + b"\n", 1 << 20), b'{"type":"turn.started"}\n']
     assert types(read(source, chunks))[-1] == "turn.started"
     assert source.skipped == 1

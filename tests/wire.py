@@ -9,7 +9,7 @@ from typing import Any
 
 from adapters.contract.fidelity import CANONICAL
 from adapters.model.events import Entry
-from adapters.offline.translate import Options, make_source
+from adapters.offline.translate import TranslateOptions, make_source
 from adapters.registry import DIALECTS, faces
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -68,5 +68,5 @@ def every_body() -> list[tuple[str, Path]]:
 @functools.cache
 def entries_of(dialect: str, body: Path) -> tuple[Entry, ...]:
     """Return the log that a body becomes."""
-    source = make_source(dialect, Options())
+    source = make_source(dialect, TranslateOptions())
     return (*source.feed(body.read_bytes()), *source.close())

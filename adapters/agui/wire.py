@@ -8,7 +8,7 @@ member but its own. What only clients know that declare `protocolVersion` is kep
 
 from __future__ import annotations
 
-from adapters.captures.secrets import Delta
+from adapters.captures.secrets import DeltaFormat
 
 DIALECT = "agui"
 
@@ -17,7 +17,7 @@ _CALL = (("toolCallId",),)
 
 DELTAS = (
     *(
-        Delta(type_, ("delta",), _MESSAGE, ends=(end, "RUN_FINISHED", "RUN_ERROR"))
+        DeltaFormat(type_, ("delta",), _MESSAGE, ends=(end, "RUN_FINISHED", "RUN_ERROR"))
         for type_, end in (
             ("TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
             ("TEXT_MESSAGE_CHUNK", "STEP_FINISHED"),
@@ -27,7 +27,7 @@ DELTAS = (
         )
     ),
     *(
-        Delta(type_, ("delta",), _CALL, ends=("TOOL_CALL_END", "RUN_FINISHED", "RUN_ERROR"))
+        DeltaFormat(type_, ("delta",), _CALL, ends=("TOOL_CALL_END", "RUN_FINISHED", "RUN_ERROR"))
         for type_ in ("TOOL_CALL_ARGS", "TOOL_CALL_CHUNK")
     ),
 )

@@ -7,7 +7,7 @@ error. So what is written has only fields that every release of its form knows.
 
 from __future__ import annotations
 
-from adapters.captures.secrets import Delta
+from adapters.captures.secrets import DeltaFormat
 
 DIALECT = "aisdk"
 
@@ -71,9 +71,9 @@ an input for what the page calls its messages."""
 _ENDS = ("finish-step", "finish", "abort", "error")
 
 DELTAS = (
-    Delta("text-delta", ("delta",), (("id",),), ends=("text-end", *_ENDS)),
-    Delta("reasoning-delta", ("delta",), (("id",),), ends=("reasoning-end", *_ENDS)),
-    Delta(
+    DeltaFormat("text-delta", ("delta",), (("id",),), ends=("text-end", *_ENDS)),
+    DeltaFormat("reasoning-delta", ("delta",), (("id",),), ends=("reasoning-end", *_ENDS)),
+    DeltaFormat(
         "tool-input-delta",
         ("inputTextDelta",),
         (("toolCallId",),),

@@ -27,18 +27,18 @@ from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 __all__ = [
     "VERSION",
     "BadCapture",
-    "Body",
     "Capture",
-    "End",
-    "Event",
-    "Exchange",
-    "Head",
+    "CaptureHead",
+    "CapturedEvent",
+    "CapturedExchange",
+    "CapturedPiece",
+    "CapturedRequest",
+    "CapturedResponse",
+    "ExchangeEnd",
     "Headers",
-    "LeftOut",
     "LogLine",
+    "MissingRecords",
     "Record",
-    "Request",
-    "Response",
     "Side",
     "body_of",
     "format_record",
@@ -62,11 +62,11 @@ class BadCapture(DragomanError):
         self.line = line
 
 
-class _Line(BaseModel):
+class _CaptureLine(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Head(_Line):
+class CaptureHead(_CaptureLine):
     """The first line. `dialect` is that of the side that was recorded, `session` its id there, or
     None while nothing had named it; `source` says where a capture comes from that was not recorded
     by Dragoman."""
@@ -79,7 +79,7 @@ class Head(_Line):
     source: str | None = None
 
 
-class Request(_Line):
+class CapturedRequest(_CaptureLine):
     """The head of a request. `target` is the path and the query, as they were sent."""
 
     type: Literal["request"] = "request"
@@ -91,7 +91,7 @@ class Request(_Line):
     headers: Headers = ()
 
 
-class Response(_Line):
+class CapturedResponse(_CaptureLine):
     """The head of a response."""
 
     type: Literal["response"] = "response"
@@ -101,7 +101,7 @@ class Response(_Line):
     headers: Headers = ()
 
 
-class Body(_Line):
+class CapturedPiece(_CaptureLine):
     """A piece of a body, as it came: `of` the request or of the response."""
 
     type: Literal["body"] = "body"
@@ -119,7 +119,7 @@ class Body(_Line):
         return base64.b64decode(self.base64 or "", validate=True)
 
 
-class End(_Line):
+class ExchangeEnd(_CaptureLine):
     """The end of an exchange: `ended` as HTTP says, `broke` in it, or `left` by its client."""
 
     type: Literal["end"] = "end"
@@ -129,7 +129,7 @@ class End(_Line):
     why: str | None = None
 
 
-class Event(_Line):
+class CapturedEvent(_CaptureLine):
     """An entry of the canonical log, as `GET /api/v1/sessions/{id}/events` gives it."""
 
     type: Literal["event"] = "event"
@@ -144,7 +144,7 @@ class LogLine(NamedTuple):
     entry: bytes
 
 
-class LeftOut(_Line):
+class MissingRecords(_CaptureLine):
     """How many records are missing here: of an exchange, of which nothing follows, or of the log.
     The recorder was behind, or a body was too long."""
 
@@ -154,25 +154,42 @@ class LeftOut(_Line):
     exchange: int | None = None
 
 
-Record = Request | Response | Body | End | Event | LogLine | LeftOut
+Record = (
+    CapturedRequest
+    | CapturedResponse
+    | CapturedPiece
+    | ExchangeEnd
+    | CapturedEvent
+    | LogLine
+    | MissingRecords
+)
 
 _RECORD: TypeAdapter[Any] = TypeAdapter(
     Annotated[
-        Request | Response | Body | End | Event | LeftOut,
+        CapturedRequest
+        | CapturedResponse
+        | CapturedPiece
+        | ExchangeEnd
+        | CapturedEvent
+        | MissingRecords,
         Field(discriminator="type"),
     ]
 )
 
 
-def body_of(exchange: int, of: Literal["request", "response"], at: float, data: bytes) -> Body:
+def body_of(
+    exchange: int, of: Literal["request", "response"], at: float, data: bytes
+) -> CapturedPiece:
     """Return the record of a piece of a body."""
     try:
-        return Body(exchange=exchange, of=of, at=at, text=data.decode())
+        return CapturedPiece(exchange=exchange, of=of, at=at, text=data.decode())
     except UnicodeDecodeError:
-        return Body(exchange=exchange, of=of, at=at, base64=base64.b64encode(data).decode())
+        return CapturedPiece(
+            exchange=exchange, of=of, at=at, base64=base64.b64encode(data).decode()
+        )
 
 
-def format_record(record: Head | Record) -> bytes:
+def format_record(record: CaptureHead | Record) -> bytes:
     """Return a record as its line. A header or a target that is not UTF-8 is read as ISO 8859-1, as
     HTTP has it."""
     if isinstance(record, LogLine):
@@ -199,14 +216,14 @@ def _encodable(value: Any) -> Any:
 
 
 @dataclasses.dataclass(slots=True)
-class Exchange:
+class CapturedExchange:
     """One request and what came of it. `end` is None where the capture ends before it does."""
 
-    request: Request
-    sent: list[Body] = dataclasses.field(default_factory=list)
-    response: Response | None = None
-    received: list[Body] = dataclasses.field(default_factory=list)
-    end: End | None = None
+    request: CapturedRequest
+    sent: list[CapturedPiece] = dataclasses.field(default_factory=list)
+    response: CapturedResponse | None = None
+    received: list[CapturedPiece] = dataclasses.field(default_factory=list)
+    end: ExchangeEnd | None = None
 
     @property
     def body(self) -> bytes:
@@ -225,8 +242,8 @@ class Capture:
     `left_out` counts the records that the recorder left out."""
 
     name: str
-    head: Head
-    exchanges: list[Exchange] = dataclasses.field(default_factory=list)
+    head: CaptureHead
+    exchanges: list[CapturedExchange] = dataclasses.field(default_factory=list)
     log: list[ev.Entry] = dataclasses.field(default_factory=list)
     cut: str | None = None
     left_out: int = 0
@@ -238,7 +255,7 @@ class Capture:
             holes.append(f"its recorder was behind and left out {self.left_out} records")
         return holes
 
-    def of_side(self, side: Side) -> Sequence[Exchange]:
+    def of_side(self, side: Side) -> Sequence[CapturedExchange]:
         """Return the exchanges of one side."""
         return [exchange for exchange in self.exchanges if exchange.request.side == side]
 
@@ -259,7 +276,7 @@ def read_capture(lines: Iterable[bytes], name: str) -> Capture:
     if not first.strip():
         raise BadCapture("it is empty: nothing was recorded", name=name)
     capture = Capture(name, _head(first, name))
-    known: dict[int, Exchange] = {}
+    known: dict[int, CapturedExchange] = {}
     for number, line in numbered:
         if not line.strip():
             continue
@@ -270,7 +287,7 @@ def read_capture(lines: Iterable[bytes], name: str) -> Capture:
     return capture
 
 
-def _head(line: bytes, name: str) -> Head:
+def _head(line: bytes, name: str) -> CaptureHead:
     try:
         value = parse_json(line)
     except JsonError as error:
@@ -290,7 +307,7 @@ def _head(line: bytes, name: str) -> Head:
             line=1,
         )
     try:
-        return Head.model_validate(value)
+        return CaptureHead.model_validate(value)
     except ValidationError as error:
         raise BadCapture(_told(error), name=name, line=1) from None
 
@@ -306,7 +323,7 @@ def _record(line: bytes, name: str, number: int) -> Any:
         value = {**value, "headers": pairs}
     try:
         record = _RECORD.validate_python(value)
-        if isinstance(record, Body):
+        if isinstance(record, CapturedPiece):
             if (record.text is None) == (record.base64 is None):
                 raise BadCapture("a `body` has either `text` or `base64`", name=name, line=number)
             _ = record.data
@@ -324,24 +341,24 @@ def _told(error: ValidationError) -> str:
     return f"`{place}`: {first['msg']}" if place else first["msg"]
 
 
-def _take(capture: Capture, known: dict[int, Exchange], record: Any, line: int) -> None:
+def _take(capture: Capture, known: dict[int, CapturedExchange], record: Any, line: int) -> None:
     """Add a record."""
     name = capture.name
-    if isinstance(record, Event):
+    if isinstance(record, CapturedEvent):
         try:
             capture.log.append(ev.Entry.decode(format_json(record.entry)))
         except (DragomanError, ValueError) as error:
             raise BadCapture(f"the entry cannot be read: {error}", name=name, line=line) from None
         return
-    if isinstance(record, LeftOut):
+    if isinstance(record, MissingRecords):
         capture.left_out += record.count
         return
-    if isinstance(record, Request):
+    if isinstance(record, CapturedRequest):
         if record.exchange in known:
             raise BadCapture(
                 f"exchange {record.exchange} begins a second time", name=name, line=line
             )
-        known[record.exchange] = exchange = Exchange(record)
+        known[record.exchange] = exchange = CapturedExchange(record)
         capture.exchanges.append(exchange)
         return
     found = known.get(record.exchange)
@@ -352,15 +369,15 @@ def _take(capture: Capture, known: dict[int, Exchange], record: Any, line: int) 
     if found.end is not None:
         raise BadCapture(f"exchange {record.exchange} has ended before", name=name, line=line)
     match record:
-        case Response():
+        case CapturedResponse():
             if found.response is not None:
                 raise BadCapture(
                     f"exchange {record.exchange} has a second response", name=name, line=line
                 )
             found.response = record
-        case Body(of="request"):
+        case CapturedPiece(of="request"):
             found.sent.append(record)
-        case Body():
+        case CapturedPiece():
             if found.response is None:
                 raise BadCapture(
                     f"exchange {record.exchange} has a body before its response",
@@ -368,5 +385,5 @@ def _take(capture: Capture, known: dict[int, Exchange], record: Any, line: int) 
                     line=line,
                 )
             found.received.append(record)
-        case End():
+        case ExchangeEnd():
             found.end = record

@@ -12,11 +12,19 @@ import dataclasses
 import re
 from typing import Any
 
-from adapters.captures import BadCapture, End, Exchange, Headers, Request, Response, body_of
+from adapters.captures import (
+    BadCapture,
+    CapturedExchange,
+    CapturedRequest,
+    CapturedResponse,
+    ExchangeEnd,
+    Headers,
+    body_of,
+)
 from adapters.captures.foreign import (
     MOST_VALUES,
-    Bodies,
-    Foreign,
+    BodyCounter,
+    ForeignCapture,
     address_of,
     header,
     json_of,
@@ -36,7 +44,7 @@ _NOT_TEXT = re.compile(r"true|false|-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?(?
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
-def read_cassette(data: bytes, name: str) -> Foreign:
+def read_cassette(data: bytes, name: str) -> ForeignCapture:
     """Read a cassette, of YAML or of JSON.
 
     Raises:
@@ -49,14 +57,14 @@ def read_cassette(data: bytes, name: str) -> Foreign:
         document, notes = json_of(data, name, "the cassette")
         lines: dict[int, int] = {}
     else:
-        document, lines = _Yaml(name).read(data)
+        document, lines = _YamlReader(name).read(data)
         notes = []
     capture = cassette_of(document, name, lines)
     capture.notes[:0] = notes
     return capture
 
 
-def cassette_of(document: object, name: str, lines: dict[int, int] | None = None) -> Foreign:
+def cassette_of(document: object, name: str, lines: dict[int, int] | None = None) -> ForeignCapture:
     """Return the capture that the value of a cassette is.
 
     Args:
@@ -88,26 +96,26 @@ def cassette_of(document: object, name: str, lines: dict[int, int] | None = None
         raise BadCapture(
             f"it has version {version!r} of cassettes, and 1 is read: record it again", name=name
         )
-    capture = Foreign.of(name, "cassette", "vcrpy")
+    capture = ForeignCapture.of(name, "cassette", "vcrpy")
     capture.notes.append("a cassette tells no times and no pieces: each answer is one piece")
-    reading = _Reading(capture, Bodies(name), lines or {})
+    reading = _CassetteReader(capture, BodyCounter(name), lines or {})
     for number, interaction in enumerate(interactions, 1):
         reading.take(number, interaction)
     return capture
 
 
-class _Bare(str):
+class _UnquotedText(str):
     """A text of YAML without quotes, which may stand for a number or a truth."""
 
     __slots__ = ()
 
 
 @dataclasses.dataclass(slots=True)
-class _Reading:
+class _CassetteReader:
     """What is read of a cassette so far."""
 
-    capture: Foreign
-    bodies: Bodies
+    capture: ForeignCapture
+    bodies: BodyCounter
     lines: dict[int, int]
     number: int = 0
     line: int = 0
@@ -127,8 +135,8 @@ class _Reading:
             raise self._wrong("`request.uri` is not a URL") from None
         headers, body = self._message(asked, asked.get("body"), "request")
         at = 2.0 * (number - 1)
-        exchange = Exchange(
-            Request(
+        exchange = CapturedExchange(
+            CapturedRequest(
                 exchange=number,
                 side="backend",
                 at=at,
@@ -145,12 +153,12 @@ class _Reading:
         status = answer.get("status", answer.get("status_code"))
         content = answer.get("body", answer.get("content"))
         headers, body = self._message(answer, content, "response")
-        exchange.response = Response(
+        exchange.response = CapturedResponse(
             exchange=number, at=at + 1, status=self._status(status), headers=headers
         )
         if body:
             exchange.received.append(body_of(number, "response", at + 1, body))
-        exchange.end = End(exchange=number, at=at + 1, how="ended")
+        exchange.end = ExchangeEnd(exchange=number, at=at + 1, how="ended")
         self.capture.add(exchange)
 
     def _wrong(self, reason: str) -> BadCapture:
@@ -236,7 +244,7 @@ class _Reading:
             return [self._json(member, depth + 1) for member in value]
         if isinstance(value, bytes):
             raise self._wrong("its body is a value with bytes in it")
-        if isinstance(value, _Bare) and _NOT_TEXT.fullmatch(value):
+        if isinstance(value, _UnquotedText) and _NOT_TEXT.fullmatch(value):
             return parse_json(str(value))
         return str(value) if isinstance(value, str) else value
 
@@ -251,7 +259,7 @@ def _plain(value: object) -> str | None:
 
 
 @dataclasses.dataclass(slots=True)
-class _Open:
+class _OpenCollection:
     """A list or a mapping that is not whole yet."""
 
     value: list[Any] | dict[Any, Any]
@@ -261,13 +269,13 @@ class _Open:
 
 
 @dataclasses.dataclass(slots=True)
-class _Yaml:
+class _YamlReader:
     """Makes lists, mappings, texts and bytes of YAML, and nothing else."""
 
     name: str
     lines: dict[int, int] = dataclasses.field(default_factory=dict)
     anchors: dict[str, Any] = dataclasses.field(default_factory=dict)
-    open: list[_Open] = dataclasses.field(default_factory=list)
+    open: list[_OpenCollection] = dataclasses.field(default_factory=list)
     root: list[Any] = dataclasses.field(default_factory=list)
     line: int = 0
 
@@ -331,7 +339,7 @@ class _Yaml:
         if len(self.open) >= MAX_DEPTH:
             raise self._wrong(f"it is nested deeper than {MAX_DEPTH} levels")
         self.lines[id(value)] = self.line
-        self.open.append(_Open(value, event.anchor))
+        self.open.append(_OpenCollection(value, event.anchor))
 
     def _check(self, tag: str | None, tags: tuple[str, ...]) -> None:
         if tag is not None and tag not in tags:
@@ -355,7 +363,7 @@ class _Yaml:
         value: str = event.value
         # PyYAML without its C half reads halves of characters.
         value.encode()
-        return _Bare(value) if event.tag is None and event.implicit[0] else value
+        return _UnquotedText(value) if event.tag is None and event.implicit[0] else value
 
     def _put(self, value: Any, anchor: str | None) -> None:
         """Put a value where it belongs."""

@@ -10,8 +10,16 @@ import dataclasses
 import re
 import urllib.parse
 
-from adapters.captures import BadCapture, End, Exchange, Headers, Request, Response, body_of
-from adapters.captures.foreign import Bodies, Foreign, address_of, header, pieces_of
+from adapters.captures import (
+    BadCapture,
+    CapturedExchange,
+    CapturedRequest,
+    CapturedResponse,
+    ExchangeEnd,
+    Headers,
+    body_of,
+)
+from adapters.captures.foreign import BodyCounter, ForeignCapture, address_of, header, pieces_of
 from adapters.wire.jsonvalue import is_json
 
 _STATUS_LINE = re.compile(rb"HTTP/[0-9](?:\.[0-9])? ([0-9]{3})(?: [^\r\n]*)?\r?\n")
@@ -25,7 +33,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclasses.dataclass(slots=True)
-class _Head:
+class _ResponseHead:
     """The head of a response, and the body behind it."""
 
     status: int
@@ -42,7 +50,7 @@ def is_stream(data: bytes) -> str | None:
     return "application/x-ndjson" if text.startswith(b"{") else None
 
 
-def read_curl(data: bytes, name: str) -> Foreign:
+def read_curl(data: bytes, name: str) -> ForeignCapture:
     """Read the output of curl; `name` is that of the file, for errors.
 
     Raises:
@@ -50,11 +58,11 @@ def read_curl(data: bytes, name: str) -> Foreign:
     """
     if not data.strip():
         raise BadCapture("it is empty: curl wrote nothing; run it again with `-i -N`", name=name)
-    capture, bodies = Foreign.of(name, "curl", "curl"), Bodies(name)
+    capture, bodies = ForeignCapture.of(name, "curl", "curl"), BodyCounter(name)
     capture.notes.append("curl tells no times: each piece counts a millisecond")
     if not data.startswith(b"HTTP/"):
         capture.notes.append("it has a body only: its status is taken for 200")
-        head = _Head(200, (), 1, bodies.take(data))
+        head = _ResponseHead(200, (), 1, bodies.take(data))
         _add(capture, bodies, "/", head, is_stream(data) or "")
         return capture
     heads = _heads(data, name)
@@ -72,9 +80,9 @@ def read_curl(data: bytes, name: str) -> Foreign:
     return capture
 
 
-def _heads(data: bytes, name: str) -> list[_Head]:
+def _heads(data: bytes, name: str) -> list[_ResponseHead]:
     """Return the heads, with their bodies."""
-    heads: list[_Head] = []
+    heads: list[_ResponseHead] = []
     start = 0
     while True:
         line = data.count(b"\n", 0, start) + 1
@@ -92,7 +100,9 @@ def _heads(data: bytes, name: str) -> list[_Head]:
                 name=name,
                 line=line,
             )
-        head = _Head(int(begin[1]), _headers(data[begin.end() : end.start()], name, line), line)
+        head = _ResponseHead(
+            int(begin[1]), _headers(data[begin.end() : end.start()], name, line), line
+        )
         heads.append(head)
         if len(heads) > _MOST_HEADS:
             raise BadCapture(f"it has more than {_MOST_HEADS} heads: split it", name=name)
@@ -124,13 +134,13 @@ def _length(headers: Headers) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 16 else None
 
 
-def _is_of_a_proxy(head: _Head) -> bool:
+def _is_of_a_proxy(head: _ResponseHead) -> bool:
     """Say whether it can be the answer to a CONNECT, behind which the real one stands."""
     named = any(key.lower().startswith(("content-", "transfer-")) for key, _ in head.headers)
     return head.status == 200 and not head.body and not named
 
 
-def _next(target: str, head: _Head) -> str:
+def _next(target: str, head: _ResponseHead) -> str:
     """Return the target of the request that curl sends after that answer."""
     location = header(head.headers, "location")
     if head.status not in _REDIRECTS or not location:
@@ -141,17 +151,20 @@ def _next(target: str, head: _Head) -> str:
         return location
 
 
-def _add(capture: Foreign, bodies: Bodies, target: str, head: _Head, media_type: str) -> None:
+def _add(
+    capture: ForeignCapture, bodies: BodyCounter, target: str, head: _ResponseHead, media_type: str
+) -> None:
     """Add an exchange."""
     number = len(capture.exchanges) + 1
     last = capture.exchanges[-1].end if capture.exchanges else None
     at = last.at + 1 if last else 0.0
-    request = Request(exchange=number, side="backend", at=at, method="GET", target=target)
+    request = CapturedRequest(exchange=number, side="backend", at=at, method="GET", target=target)
     coded = bool(header(head.headers, "content-encoding"))
     missing = 0 if coded else (_length(head.headers) or 0) - len(head.body)
     headers, body = bodies.inflate(bodies.count(head.headers), head.body, head.line)
-    exchange = Exchange(
-        request, response=Response(exchange=number, at=at, status=head.status, headers=headers)
+    exchange = CapturedExchange(
+        request,
+        response=CapturedResponse(exchange=number, at=at, status=head.status, headers=headers),
     )
     pieces, whole = pieces_of(body, media_type, capture.name)
     for piece in pieces:
@@ -166,5 +179,5 @@ def _add(capture: Foreign, bodies: Bodies, target: str, head: _Head, media_type:
     elif pieces and not whole and not is_json(pieces[-1]):
         why = "the last frame is not whole"
         capture.notes.append(why)
-    exchange.end = End(exchange=number, at=at, how="broke" if why else "ended", why=why)
+    exchange.end = ExchangeEnd(exchange=number, at=at, how="broke" if why else "ended", why=why)
     capture.add(exchange)

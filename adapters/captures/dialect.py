@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from adapters.captures import Exchange
+from adapters.captures import CapturedExchange
 from adapters.wire.jsonvalue import JsonError, parse_json
 
 
@@ -54,7 +54,7 @@ def _member(body: bytes, name: str) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Captured:
+class CaptureFormat:
     """What is known of a dialect's captures.
 
     `naming` says which session an exchange is of, `media` which type its streams have. `new` is
@@ -65,4 +65,4 @@ class Captured:
 
     naming: SessionNaming
     media: str
-    new: Callable[[Sequence[Exchange], list[str]], Iterator[bytes]]
+    new: Callable[[Sequence[CapturedExchange], list[str]], Iterator[bytes]]

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
-from adapters.captures import BadCapture, Capture, Exchange, Head, Headers
+from adapters.captures import BadCapture, Capture, CapturedExchange, CaptureHead, Headers
 from adapters.wire.jsonvalue import JsonError, mended_json, parse_json
 
 MOST_INFLATED = 64 * 1024 * 1024
@@ -41,17 +41,17 @@ _GZIP = b"\x1f\x8b"
 
 
 @dataclasses.dataclass(slots=True)
-class Foreign(Capture):
+class ForeignCapture(Capture):
     """A capture of another tool. `notes` say what the file does not show or was not read of it."""
 
     notes: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, source: str, made_by: str) -> Foreign:
+    def of(cls, name: str, source: str, made_by: str) -> ForeignCapture:
         """Return one without exchanges."""
-        return cls(name, Head(made_by=made_by, at=0.0, source=source))
+        return cls(name, CaptureHead(made_by=made_by, at=0.0, source=source))
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: CapturedExchange) -> None:
         """Add an exchange.
 
         Raises:
@@ -65,7 +65,7 @@ class Foreign(Capture):
 
 
 @dataclasses.dataclass(slots=True)
-class Bodies:
+class BodyCounter:
     """The bodies of one file, counted."""
 
     name: str

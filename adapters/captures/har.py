@@ -12,10 +12,19 @@ import datetime as dt
 import urllib.parse
 from typing import Any, Literal
 
-from adapters.captures import BadCapture, Body, End, Exchange, Headers, Request, Response, body_of
+from adapters.captures import (
+    BadCapture,
+    CapturedExchange,
+    CapturedPiece,
+    CapturedRequest,
+    CapturedResponse,
+    ExchangeEnd,
+    Headers,
+    body_of,
+)
 from adapters.captures.foreign import (
-    Bodies,
-    Foreign,
+    BodyCounter,
+    ForeignCapture,
     address_of,
     json_of,
     made_by,
@@ -34,11 +43,11 @@ _LEFT = ("aborted", "canceled", "cancelled")
 _BODILESS = (204, 304)
 
 
-class _Wrong(ValueError):
+class _BadEntry(ValueError):
     """An entry cannot be read."""
 
 
-def read_har(data: bytes, name: str) -> Foreign:
+def read_har(data: bytes, name: str) -> ForeignCapture:
     """Read a HAR.
 
     Raises:
@@ -50,7 +59,7 @@ def read_har(data: bytes, name: str) -> Foreign:
     return capture
 
 
-def har_of(document: object, name: str) -> Foreign:
+def har_of(document: object, name: str) -> ForeignCapture:
     """Return the capture that the value of a HAR is.
 
     Raises:
@@ -64,12 +73,12 @@ def har_of(document: object, name: str) -> Foreign:
         )
     creator = _object(log.get("creator"))
     maker = made_by((creator.get("name"), creator.get("version")))
-    capture = Foreign.of(name, "har", maker or "unknown")
-    reading = _Reading(capture, Bodies(name))
+    capture = ForeignCapture.of(name, "har", maker or "unknown")
+    reading = _HarReader(capture, BodyCounter(name))
     for number, entry in enumerate(entries, 1):
         try:
             reading.take(number, entry)
-        except _Wrong as error:
+        except _BadEntry as error:
             raise BadCapture(f"entry {number}: {error}", name=name) from None
     reading.finish()
     return capture
@@ -80,7 +89,7 @@ def _object(value: object) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(slots=True)
-class _Times:
+class _EntryTimes:
     """When what of an exchange happened."""
 
     sent: float
@@ -89,11 +98,11 @@ class _Times:
 
 
 @dataclasses.dataclass(slots=True)
-class _Reading:
+class _HarReader:
     """What is read of a HAR so far."""
 
-    capture: Foreign
-    bodies: Bodies
+    capture: ForeignCapture
+    bodies: BodyCounter
     hosts: set[str] = dataclasses.field(default_factory=set)
     others: int = 0
 
@@ -103,11 +112,11 @@ class _Reading:
         asked = _object(entry.get("request"))
         url, method = text_of(asked.get("url")), text_of(asked.get("method"))
         if url is None or method is None:
-            raise _Wrong("its request has no `method` or no `url`")
+            raise _BadEntry("its request has no `method` or no `url`")
         try:
             scheme, host, target = address_of(url)
         except ValueError:
-            raise _Wrong("`request.url` is not a URL") from None
+            raise _BadEntry("`request.url` is not a URL") from None
         if scheme not in ("http", "https", "ws", "wss"):
             self.others += 1
             return
@@ -115,7 +124,7 @@ class _Reading:
         times = _times(entry)
         headers, body = self._headers(asked, "request"), self._posted(number, asked)
         headers, body = self.bodies.inflate(headers, body)
-        request = Request(
+        request = CapturedRequest(
             exchange=number,
             side="backend",
             at=times.sent,
@@ -123,7 +132,7 @@ class _Reading:
             target=target,
             headers=with_host(headers, host),
         )
-        exchange = Exchange(request)
+        exchange = CapturedExchange(request)
         if body:
             exchange.sent.append(body_of(number, "request", times.sent, body))
         self._answer(exchange, entry, times)
@@ -170,21 +179,23 @@ class _Reading:
             self.note(f"the export left out the request's body of {size} bytes", number)
         return b""
 
-    def _answer(self, exchange: Exchange, entry: dict[str, Any], times: _Times) -> None:
+    def _answer(
+        self, exchange: CapturedExchange, entry: dict[str, Any], times: _EntryTimes
+    ) -> None:
         """Add what came of a request."""
         number = exchange.request.exchange
         answer = _object(entry.get("response"))
         status = answer.get("status", 0)
         error = text_of(answer.get("_error")) or text_of(entry.get("_error"))
         if type(status) is not int or not 0 <= status <= 999:
-            raise _Wrong("`response.status` is not a status")
+            raise _BadEntry("`response.status` is not a status")
         if not status:
             self._end(exchange, times, error or "the export shows no response")
             return
         content = answer.get("content")
         body, missing = self._content(content)
         headers, body = self.bodies.inflate(self._headers(answer, "response"), body)
-        exchange.response = Response(
+        exchange.response = CapturedResponse(
             exchange=number, at=times.answered, status=status, headers=headers
         )
         exchange.received += self._pieces(number, entry, body, times)
@@ -201,11 +212,13 @@ class _Reading:
             self.note(missing, number)
         self._end(exchange, times, error or missing)
 
-    def _end(self, exchange: Exchange, times: _Times, why: str | None) -> None:
+    def _end(self, exchange: CapturedExchange, times: _EntryTimes, why: str | None) -> None:
         how: Literal["ended", "broke", "left"] = "ended"
         if why is not None:
             how = "left" if any(word in why.lower() for word in _LEFT) else "broke"
-        exchange.end = End(exchange=exchange.request.exchange, at=times.ended, how=how, why=why)
+        exchange.end = ExchangeEnd(
+            exchange=exchange.request.exchange, at=times.ended, how=how, why=why
+        )
 
     def _content(self, value: object) -> tuple[bytes, str | None]:
         """Return the body of a response, and what is missing of it."""
@@ -221,7 +234,9 @@ class _Reading:
             return body, f"the export left out the response's body of {size} bytes{have}"
         return body, None
 
-    def _pieces(self, number: int, entry: dict[str, Any], body: bytes, times: _Times) -> list[Body]:
+    def _pieces(
+        self, number: int, entry: dict[str, Any], body: bytes, times: _EntryTimes
+    ) -> list[CapturedPiece]:
         """Return the pieces of a response's body."""
         messages: list[dict[str, Any]] = []
         for key in ("_eventSourceMessages", "_eventStreamMessages"):
@@ -266,7 +281,7 @@ def _bytes(text: str, encoding: object, what: str) -> bytes:
     try:
         return decode_base64(text)
     except (binascii.Error, ValueError):
-        raise _Wrong(f"`{what}` is not base64") from None
+        raise _BadEntry(f"`{what}` is not base64") from None
 
 
 def _headers(value: object, what: str) -> Headers:
@@ -275,31 +290,31 @@ def _headers(value: object, what: str) -> Headers:
     for one in value if isinstance(value, list) else ():
         name, told = _object(one).get("name"), _object(one).get("value")
         if not isinstance(name, str) or not isinstance(told, str):
-            raise _Wrong(f"`{what}.headers` has one without a `name` or a `value`")
+            raise _BadEntry(f"`{what}.headers` has one without a `name` or a `value`")
         if name and not name.startswith(":"):
             # Browsers put headers of one name on the lines of one value.
             pairs += [(name, line) for line in told.splitlines() or [""]]
     return tuple(pairs)
 
 
-def _times(entry: dict[str, Any]) -> _Times:
+def _times(entry: dict[str, Any]) -> _EntryTimes:
     text = entry.get("startedDateTime")
     try:
         if not isinstance(text, str):
-            raise _Wrong("it has no `startedDateTime`")
+            raise _BadEntry("it has no `startedDateTime`")
         started = dt.datetime.fromisoformat(text)
         if started.tzinfo is None:
             started = started.replace(tzinfo=dt.UTC)
         start = started.timestamp() * 1000
     except (ValueError, OverflowError) as error:
-        if isinstance(error, _Wrong):
+        if isinstance(error, _BadEntry):
             raise
-        raise _Wrong("`startedDateTime` is not a time") from None
+        raise _BadEntry("`startedDateTime` is not a time") from None
     timings = _object(entry.get("timings"))
     # `ssl` is part of `connect`.
     sent = start + sum(_step(timings, step) for step in ("blocked", "dns", "connect"))
     answered = sent + _step(timings, "send") + _step(timings, "wait")
-    return _Times(sent, answered, answered + _step(timings, "receive"))
+    return _EntryTimes(sent, answered, answered + _step(timings, "receive"))
 
 
 def _step(timings: dict[str, Any], step: str) -> float:

@@ -19,9 +19,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
 
-from adapters.captures import Body, End, Event, LeftOut, LogLine, Record, Request, Response
-from adapters.captures.held import Document, Frames, Log, Pieces, Words
-from adapters.captures.secrets import LOG, Delta, Finder
+from adapters.captures import (
+    CapturedEvent,
+    CapturedPiece,
+    CapturedRequest,
+    CapturedResponse,
+    ExchangeEnd,
+    LogLine,
+    MissingRecords,
+    Record,
+)
+from adapters.captures.held_bodies import HeldBody, HeldDocument, HeldFrames, HeldLog, HeldText
+from adapters.captures.secrets import LOG, DeltaFormat, SecretFinder
 from adapters.wire.jsonvalue import format_json
 
 _URLS = frozenset({"location", "content-location", "referer", "link"})
@@ -49,21 +58,21 @@ class Redactor:
     def __init__(
         self,
         salt: bytes,
-        deltas: Mapping[str, Delta],
+        deltas: Mapping[str, DeltaFormat],
         keys: Iterable[str] = (),
         patterns: Iterable[str] = (),
     ) -> None:
-        self._finder = Finder(salt, keys, patterns)
+        self._finder = SecretFinder(salt, keys, patterns)
         self._deltas = deltas
         # Of some the first bytes say what they are.
-        self._bodies: dict[tuple[int, str], Pieces | _Unknown] = {}
-        self._log = Log(self._finder, LOG)
+        self._bodies: dict[tuple[int, str], HeldBody | _UnknownBody] = {}
+        self._log = HeldLog(self._finder, LOG)
 
     def add(self, record: Record) -> list[Record]:
         """Return what may be written now that this has come: records of its exchange, or entries
         of the log."""
         match record:
-            case Request():
+            case CapturedRequest():
                 self._open(record.exchange, "request", record.headers)
                 # What a header has may stand in the path too.
                 headers = self._headers(record.headers)
@@ -71,27 +80,27 @@ class Redactor:
                 for part in target.partition("?")[0].split("/"):
                     self._finder.show(unquote(part))
                 return [record.model_copy(update={"target": target, "headers": headers})]
-            case Response():
+            case CapturedResponse():
                 out = self._settled((record.exchange, "request"))
                 self._open(record.exchange, "response", record.headers)
                 headers = self._headers(record.headers)
                 return [*out, record.model_copy(update={"headers": headers})]
-            case Body():
+            case CapturedPiece():
                 return self._body((record.exchange, record.of), record)
-            case End():
+            case ExchangeEnd():
                 out = self._closed(record.exchange, "request")
                 out += self._closed(record.exchange, "response")
                 why = None if record.why is None else self._finder.clean(record.why)
                 return [*out, record.model_copy(update={"why": why})]
             case LogLine():
                 return self._log.add([record])
-            case Event():
+            case CapturedEvent():
                 return self._log.add([LogLine(record.at, format_json(record.entry))])
-            case LeftOut(exchange=int(exchange)):
+            case MissingRecords(exchange=int(exchange)):
                 # Nothing more comes of it.
                 out = self._closed(exchange, "request")
                 return [*out, *self._closed(exchange, "response"), record]
-            case LeftOut():
+            case MissingRecords():
                 return [record]
 
     def add_log(self, records: Sequence[LogLine]) -> list[Record]:
@@ -114,39 +123,39 @@ class Redactor:
     def _open(self, exchange: int, of: str, headers: Iterable[tuple[str, str]]) -> None:
         given = {name.lower(): value for name, value in headers}
         media = given.get("content-type", "").partition(";")[0].strip().lower()
-        body: Pieces | _Unknown
+        body: HeldBody | _UnknownBody
         if media == "text/event-stream":
-            body = Frames(self._finder, self._deltas, sse=True)
+            body = HeldFrames(self._finder, self._deltas, sse=True)
         elif media.endswith(("ndjson", "jsonl", "json-lines", "json-seq")):
-            body = Frames(self._finder, self._deltas, sse=False)
+            body = HeldFrames(self._finder, self._deltas, sse=False)
         else:
             size = given.get("content-length", "")
-            body = _Unknown(int(size) if size.isdecimal() else None, form=media == _FORM)
+            body = _UnknownBody(int(size) if size.isdecimal() else None, form=media == _FORM)
         self._bodies[exchange, of] = body
 
-    def _body(self, key: tuple[int, str], record: Body) -> list[Record]:
+    def _body(self, key: tuple[int, str], record: CapturedPiece) -> list[Record]:
         body = self._bodies.get(key)
-        if body is None or isinstance(body, _Unknown):
-            body = body or _Unknown(None, form=False)
+        if body is None or isinstance(body, _UnknownBody):
+            body = body or _UnknownBody(None, form=False)
             self._bodies[key] = body = self._known(body, record.data)
         return body.add(record)
 
-    def _known(self, body: _Unknown, first: bytes) -> Pieces:
+    def _known(self, body: _UnknownBody, first: bytes) -> HeldBody:
         if body.form:
-            return Document(self._clean_form, body.size)
+            return HeldDocument(self._clean_form, body.size)
         # A document begins with these, whatever it says that it is.
         if first[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b'"', b""):
-            return Document(self._finder.clean_data, body.size)
-        return Words(self._finder, body.size)
+            return HeldDocument(self._finder.clean_data, body.size)
+        return HeldText(self._finder, body.size)
 
     def _settled(self, key: tuple[int, str]) -> list[Record]:
         """An answer comes: a request is whole by now, if it is not half JSON."""
         body = self._bodies.get(key)
-        return body.settle() if isinstance(body, Pieces) else []
+        return body.settle() if isinstance(body, HeldBody) else []
 
     def _closed(self, exchange: int, of: str) -> list[Record]:
         body = self._bodies.pop((exchange, of), None)
-        return body.close() if isinstance(body, Pieces) else []
+        return body.close() if isinstance(body, HeldBody) else []
 
     # heads
 
@@ -199,7 +208,7 @@ class Redactor:
         return f"{found[1]}={self._finder.mark(value)}"
 
 
-class _Unknown(NamedTuple):
+class _UnknownBody(NamedTuple):
     """A body of which nothing has come: how many bytes it has, if that is known, and whether it is
     a form."""
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from adapters.captures.dialect import Captured
-from adapters.captures.secrets import Delta
+from adapters.captures.dialect import CaptureFormat
+from adapters.captures.secrets import DeltaFormat
 from adapters.contract.faces import Face
 from adapters.contract.probing import Probe
 from adapters.model.base import ClientCodec, Encoder
@@ -35,9 +35,9 @@ class Dialect:
     client: Callable[[Mapping[str, Any]], ClientCodec] | None = None
     face: Face | None = None
     only: Only | None = None
-    captured: Captured | None = None
+    captured: CaptureFormat | None = None
     probe: Probe | None = None
-    deltas: tuple[Delta, ...] = ()
+    deltas: tuple[DeltaFormat, ...] = ()
     silence_seconds: float = 60.0
 
     def __post_init__(self) -> None:

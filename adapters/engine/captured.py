@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from adapters.captures import Exchange
+from adapters.captures import CapturedExchange
 from adapters.captures.bodies import format_frame, frames_of
-from adapters.captures.dialect import Captured, SessionNaming
+from adapters.captures.dialect import CaptureFormat, SessionNaming
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -15,7 +15,7 @@ NAMING = SessionNaming(query="task_id", sent="task_id")
 """Section 2: a task is named in the body, or in the query of what has none."""
 
 
-def new_frames(streams: Sequence[Exchange], notes: list[str]) -> Iterator[bytes]:
+def new_frames(streams: Sequence[CapturedExchange], notes: list[str]) -> Iterator[bytes]:
     """Yield new frames: each body of a turn, and of a replay what is above the newest stamp
     (Engine page, section 6.4)."""
     del notes
@@ -40,4 +40,4 @@ def _stamp(frame: SseFrame) -> str:
     return found if isinstance(found, str) else ""
 
 
-CAPTURED = Captured(NAMING, "text/event-stream", new_frames)
+CAPTURED = CaptureFormat(NAMING, "text/event-stream", new_frames)

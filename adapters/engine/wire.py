@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from adapters.captures.secrets import Delta
+from adapters.captures.secrets import DeltaFormat
 
 DIALECT = "engine"
 
@@ -77,7 +77,9 @@ def heartbeat(stamp: int) -> bytes:
 
 
 DELTAS = tuple(
-    Delta(type_, ("text",), ends=("content_block_stop", "tool_call", "thread_lifecycle", "error"))
+    DeltaFormat(
+        type_, ("text",), ends=("content_block_stop", "tool_call", "thread_lifecycle", "error")
+    )
     for type_ in ("text_delta", "thinking_delta")
 )
 """The events that have more of a text (sections 8.3 and 8.4); one has no place of its own."""

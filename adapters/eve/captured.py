@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qs, urlsplit
 
-from adapters.captures import Exchange
+from adapters.captures import CapturedExchange
 from adapters.captures.bodies import lines_of
-from adapters.captures.dialect import Captured, SessionNaming
+from adapters.captures.dialect import CaptureFormat, SessionNaming
 from adapters.wire.framing.ndjson import format_line
 
 NAMING = SessionNaming(
@@ -19,7 +19,7 @@ NAMING = SessionNaming(
 """Sections 4 and 5: each route but the one that makes a session has its id in the path."""
 
 
-def new_records(streams: Sequence[Exchange], notes: list[str]) -> Iterator[bytes]:
+def new_records(streams: Sequence[CapturedExchange], notes: list[str]) -> Iterator[bytes]:
     """Yield new records. A stream begins at `startIndex`, and each line is one record (eve page,
     section 7.2)."""
     have = 0
@@ -42,4 +42,4 @@ def new_records(streams: Sequence[Exchange], notes: list[str]) -> Iterator[bytes
             at += 1
 
 
-CAPTURED = Captured(NAMING, "application/x-ndjson", new_records)
+CAPTURED = CaptureFormat(NAMING, "application/x-ndjson", new_records)

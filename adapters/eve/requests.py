@@ -54,7 +54,7 @@ from adapters.model.interactions import decision_of, option_named, polarity
 from adapters.wire.encodings import decode_base64, decode_percent
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
-from adapters.wire.paths import path_of, segments_of, to_header_value
+from adapters.wire.url_paths import path_of, segments_of, to_header_value
 
 ControlKind = Literal["cancel", "compact", "clear", "reset"]
 Route = Literal["create", "session", "cancel", "control", "stream", "info"]

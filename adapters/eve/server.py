@@ -35,7 +35,7 @@ from adapters.model.interactions import decision_of
 from adapters.model.normalizer import ABANDONED
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json, parse_json
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 
 EVE_VERSIONS = {"all": "0.46.1", "tokens": "0.30.8", "newest": "0.80.1"}
 """The release whose stream version a form declares (section 13)."""

@@ -13,7 +13,7 @@ from adapters.eve import requests, wire
 from adapters.eve.requests import EveControl, FollowUp
 from adapters.eve.server import EveEncoder
 from adapters.wire.errors import DragomanError, ErrorCode
-from adapters.wire.paths import is_segment, path_of
+from adapters.wire.url_paths import is_segment, path_of
 
 TOKEN_NUMBER = "eve_token"
 """The key in an accepted input's `details`: which continuation token it used."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from adapters.captures.secrets import Delta, Path
+from adapters.captures.secrets import DeltaFormat, Path
 
 DIALECT = "eve"
 
@@ -38,7 +38,7 @@ STREAM_TAIL_INDEX_HEADER = "x-eve-stream-tail-index"
 _STEP: tuple[Path, ...] = (("data", "turnId"), ("data", "stepIndex"))
 
 DELTAS = (
-    Delta(
+    DeltaFormat(
         "message.appended",
         ("data", "messageDelta"),
         _STEP,
@@ -51,14 +51,14 @@ DELTAS = (
             "turn.failed",
         ),
     ),
-    Delta(
+    DeltaFormat(
         "reasoning.appended",
         ("data", "reasoningDelta"),
         _STEP,
         so_far=("data", "reasoningSoFar"),
         ends=("reasoning.completed", "message.appended", "step.completed", "turn.failed"),
     ),
-    Delta(
+    DeltaFormat(
         "action.input.appended",
         ("data", "inputTextDelta"),
         (("data", "callId"),),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from adapters.captures import Exchange
+from adapters.captures import CapturedExchange
 from adapters.captures.bodies import format_frame, frames_of
-from adapters.captures.dialect import Captured, SessionNaming
+from adapters.captures.dialect import CaptureFormat, SessionNaming
 
 NAMING = SessionNaming(
     path=re.compile(r"/v1/sessions/([^/]+)"),
@@ -17,7 +17,7 @@ NAMING = SessionNaming(
 """Each route of a session has its id in the path; the agent's makes one."""
 
 
-def new_envelopes(streams: Sequence[Exchange], notes: list[str]) -> Iterator[bytes]:
+def new_envelopes(streams: Sequence[CapturedExchange], notes: list[str]) -> Iterator[bytes]:
     """Yield all envelopes: the codec knows by its id which one came before."""
     del notes
     for exchange in streams:
@@ -25,4 +25,4 @@ def new_envelopes(streams: Sequence[Exchange], notes: list[str]) -> Iterator[byt
             yield format_frame(frame)
 
 
-CAPTURED = Captured(NAMING, "text/event-stream", new_envelopes)
+CAPTURED = CaptureFormat(NAMING, "text/event-stream", new_envelopes)

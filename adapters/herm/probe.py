@@ -9,7 +9,7 @@ from multidict import CIMultiDict, MultiDict
 from adapters.contract.probing import Generation, Probe, Question
 from adapters.herm import wire
 from adapters.model.base import Call, Request
-from adapters.wire.paths import is_segment
+from adapters.wire.url_paths import is_segment
 
 _REFUSALS = {401: "unauthorized", 403: "forbidden"}
 """Section 6."""

@@ -23,7 +23,6 @@ from multidict import CIMultiDict
 from adapters.contract.faces.answers import USUAL_STATUS, say_when_to_retry
 from adapters.herm import wire
 from adapters.herm.server import Envelope, position_of
-from adapters.model.about import TITLE_CHARACTERS
 from adapters.model.base import Response
 from adapters.model.commands import (
     AnswerInteraction,
@@ -35,6 +34,7 @@ from adapters.model.commands import (
 )
 from adapters.model.events import SEALED_KINDS, InteractionRequested, Policy, Text
 from adapters.model.interactions import NEGATIVE, POSITIVE, decide
+from adapters.model.session_info import TITLE_CHARACTERS
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 

@@ -24,9 +24,9 @@ import orjson
 
 from adapters.herm import wire
 from adapters.model import events as ev
-from adapters.model.about import About
 from adapters.model.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.model.normalizer import ABANDONED
+from adapters.model.session_info import SessionInfo
 from adapters.model.state import REPAIRED
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json, parse_json
@@ -776,7 +776,7 @@ _HANDLERS: dict[str, Callable[[HermEncoder, Any], None]] = {
 }
 
 
-def status_of(about: About, state: str) -> str:
+def status_of(about: SessionInfo, state: str) -> str:
     """Return `status` for a session's state as the journal keeps it (section 2.3)."""
     if about.archived_at is not None:
         return "archived"
@@ -786,7 +786,7 @@ def status_of(about: About, state: str) -> str:
 
 
 def session_object(
-    session_id: str, state: str, about: About, created_at: int, updated_at: int
+    session_id: str, state: str, about: SessionInfo, created_at: int, updated_at: int
 ) -> dict[str, Any]:
     """Return the session object (section 2.2); times are Unix milliseconds."""
     agent, version = about.agent.get("id"), about.agent.get("version")

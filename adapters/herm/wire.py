@@ -11,8 +11,8 @@ import datetime
 from collections.abc import Iterable
 from typing import Any
 
-from adapters.captures.secrets import Delta
-from adapters.wire.paths import path_of
+from adapters.captures.secrets import DeltaFormat
+from adapters.wire.url_paths import path_of
 
 DIALECT = "herm"
 
@@ -89,7 +89,7 @@ def iso_seconds(at: int) -> str:
 
 
 DELTAS = tuple(
-    Delta(
+    DeltaFormat(
         type_,
         ("payload", "content", 0, "text"),
         when=("payload", "delta"),

@@ -161,7 +161,7 @@ class ClientCodec(Stored, abc.ABC):
     @abc.abstractmethod
     def submit(self, command_id: str, command: AnyCommand) -> Call:
         """Return the call that carries a command to the backend. Its files are named in the body,
-        see `adapters.model.body`.
+        see `adapters.model.file_body`.
         """
 
     def submit_answers(

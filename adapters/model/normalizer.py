@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from adapters.model import events as ev
-from adapters.model.raw import BlockEnded, CutDelta, Delta, Mended, with_text
+from adapters.model.raw import BlockEnded, CharactersRepaired, CutDelta, Delta, with_text
 from adapters.model.state import (
     PAUSE_UPKEEP,
     RECEIVED_KINDS,
@@ -223,7 +223,7 @@ class Normalizer:
         except LawBroken as broken:
             self._keep(delta, broken)
 
-    def _mended(self, event: Mended) -> None:
+    def _mended(self, event: CharactersRepaired) -> None:
         self._count(Rule.HALF_CHARACTER)
 
     def _in_turn(self, event: E) -> E | None:

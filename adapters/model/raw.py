@@ -1,10 +1,10 @@
 """What client codecs say to the normalizer: raw events, their words, and their JSON.
 
 A raw event is a canonical one with the backend's own ids, which need not obey the laws yet, or one
-of the few that exist between a codec and the normalizer only (`BlockEnded`, `CutDelta`, `Mended`).
-What all codecs say in the same words is made here: what became of an input, what a backend refused,
-that a request may be answered again, that nobody knows whether something arrived, that bytes made
-no sense.
+of the few that exist between a codec and the normalizer only (`BlockEnded`, `CutDelta`,
+`CharactersRepaired`). What all codecs say in the same words is made here: what became of an input,
+what a backend refused, that a request may be answered again, that nobody knows whether something
+arrived, that bytes made no sense.
 
 Codecs keep raw events back, as a tool call until its permission is known, and store them with their
 state: `dump` and `load` are their JSON, `Raw` is the type of a field that holds one.
@@ -79,7 +79,7 @@ class CutDelta(ev.Event):
         return with_text(self.delta, f"{before}{self.delta.text}{after}")
 
 
-class Mended(ev.Event):
+class CharactersRepaired(ev.Event):
     """A frame had halves of characters, in whose place stands U+FFFD now."""
 
     type: Literal["raw.mended"] = "raw.mended"
@@ -87,7 +87,7 @@ class Mended(ev.Event):
 
 def mended(thread_id: str = ev.MAIN) -> ev.Event:
     """Say that a frame was mended."""
-    return Mended(thread_id=thread_id)
+    return CharactersRepaired(thread_id=thread_id)
 
 
 def delta_of(make: Callable[..., Delta], text: str, **fields: Any) -> ev.Event:

@@ -22,8 +22,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from adapters.model import events as ev
-from adapters.model.about import About
 from adapters.model.base import shape_of
+from adapters.model.session_info import SessionInfo
 
 
 class Turn(enum.StrEnum):
@@ -267,7 +267,7 @@ class LogState:
     seq: int = 0
     at: int = 0
     begun: bool = False
-    about: About = dataclasses.field(default_factory=About)
+    about: SessionInfo = dataclasses.field(default_factory=SessionInfo)
     threads: dict[str, Thread] = dataclasses.field(default_factory=lambda: {ev.MAIN: Thread()})
     interactions: dict[str, OpenInteraction] = dataclasses.field(default_factory=dict)
     resolved: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -704,6 +704,6 @@ _ADAPTER = TypeAdapter(LogState)
 
 SNAPSHOT_SHAPE = shape_of(
     ev.Event.state_version,
-    *(LogState, About, Thread, OpenTurn, OpenBlock, OpenInteraction, OpenInput, RecentIds),
+    *(LogState, SessionInfo, Thread, OpenTurn, OpenBlock, OpenInteraction, OpenInput, RecentIds),
 )
 """Of the snapshots of a state: one of another shape is ignored."""

@@ -52,7 +52,7 @@ class StoredByNewer(DragomanError, ValueError):
     code = ErrorCode.JOURNAL_UNAVAILABLE
 
 
-class Unfit(ValueError):
+class SchemaMismatch(ValueError):
     """Something that is stored has other fields than its version has; quotes none of it."""
 
 
@@ -81,7 +81,7 @@ class Stored:
     def upgrade(cls, version: int, state: Any) -> Any:
         """Return a stored value of `version` as `version + 1` has it; it may be changed in
         place."""
-        raise Unfit(f"nothing leads on from version {version}")
+        raise SchemaMismatch(f"nothing leads on from version {version}")
 
 
 def upgraded(kind: type[Stored], what: str, version: object, state: Any) -> Any:
@@ -93,7 +93,7 @@ def upgraded(kind: type[Stored], what: str, version: object, state: Any) -> Any:
     """
     known = kind.state_version
     if type(version) is not int or version < 1:
-        raise Unfit(f"{what} has no version")
+        raise SchemaMismatch(f"{what} has no version")
     if version > known:
         raise StoredByNewer(
             f"{what} has version {version}, and this Dragoman knows versions up to {known}: "
@@ -118,7 +118,7 @@ def read(kind: type[Stored], what: str, stored: bytes) -> Any:
     """
     found = _MARK.match(stored)
     if found is None:
-        raise Unfit(f"{what} has no version")
+        raise SchemaMismatch(f"{what} has no version")
     return upgraded(kind, what, int(found[1]), parse_json(stored[found.end() :]))
 
 
@@ -150,10 +150,10 @@ def fill(record: type[T], value: Any) -> T:
     """
     names = _stored_names(cast(Any, record))
     if type(value) is not dict:
-        raise Unfit(f"`{record.__name__}` is not an object")
+        raise SchemaMismatch(f"`{record.__name__}` is not an object")
     if names != value.keys():
         wrong = ", ".join(f"`{name}`" for name in sorted(names ^ value.keys()))
-        raise Unfit(f"`{record.__name__}` has other fields: {wrong}")
+        raise SchemaMismatch(f"`{record.__name__}` has other fields: {wrong}")
     place: Any
     try:
         found: T = adapter_of(cast(Any, record)).validate_python(value)
@@ -165,7 +165,7 @@ def fill(record: type[T], value: Any) -> T:
             return found
         place = min(misread)
     # Not inside of the `except`: the error quotes what it found.
-    raise Unfit(f"`{record.__name__}.{place}` is of another type")
+    raise SchemaMismatch(f"`{record.__name__}.{place}` is of another type")
 
 
 @functools.cache
@@ -206,7 +206,7 @@ def adapter_of(record: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(record)
 
 
-class Kept:
+class CodecCheckpoint:
     """What a client codec has stored of itself: a place, which every frame moves, and its state.
 
     A snapshot is `[place, state, …]`. A position is `[place]`, or `[place, state]` where the state
@@ -261,7 +261,7 @@ class Kept:
     def _read(self, stored: bytes | None) -> list[Any]:
         value = [] if stored is None else read(self._kind, self._what, stored)
         if type(value) is not list:
-            raise Unfit(f"{self._what} is not a list")
+            raise SchemaMismatch(f"{self._what} is not a list")
         return value
 
 

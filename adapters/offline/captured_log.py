@@ -11,18 +11,18 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from adapters.captures import BadCapture, Capture, Exchange
+from adapters.captures import BadCapture, Capture, CapturedExchange
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.offline.frames import RawFrame, data_of, line_of, raw_of
 from adapters.offline.recorded_inputs import BadInput, read_inputs
-from adapters.offline.translate import Frame, Options, make_source
+from adapters.offline.translate import Frame, TranslateOptions, make_source
 from adapters.registry import DIALECTS
 from adapters.wire.errors import NotSupported
 
 
 @dataclasses.dataclass(slots=True)
-class Reading:
+class CapturedLog:
     """A log, and what of the capture it does not hold, in words. `inputs` are what the requests
     said. `skipped` counts the frames that made no sense, and `first_skipped` says where the first
     one is and what is wrong with it. `whole` says that the last stream ended in order."""
@@ -35,7 +35,7 @@ class Reading:
     whole: bool = False
 
 
-def log_of(capture: Capture, dialect: str | None = None) -> Reading:
+def log_of(capture: Capture, dialect: str | None = None) -> CapturedLog:
     """Return the log of a capture. `dialect` is that of its bodies, where its head names none.
 
     Raises:
@@ -44,7 +44,7 @@ def log_of(capture: Capture, dialect: str | None = None) -> Reading:
     """
     notes = capture.holes()
     if capture.log:
-        return Reading(list(capture.log), notes)
+        return CapturedLog(list(capture.log), notes)
     found = read_exchanges(capture, _recorded(capture), dialect or capture.head.dialect)
     return dataclasses.replace(found, notes=[*notes, *found.notes])
 
@@ -59,21 +59,21 @@ def frames_of(
         BadCapture: nothing says which dialect it is of.
         NotSupported: the dialect cannot be read.
     """
-    wanted = _Wanted(numbers)
+    wanted = _FrameSearch(numbers)
     read_exchanges(capture, _recorded(capture), dialect or capture.head.dialect, wanted)
     return wanted.found
 
 
-def _recorded(capture: Capture) -> Sequence[Exchange]:
+def _recorded(capture: Capture) -> Sequence[CapturedExchange]:
     return capture.of_side("backend") or capture.of_side("frontend")
 
 
 def read_exchanges(
     capture: Capture,
-    exchanges: Sequence[Exchange],
+    exchanges: Sequence[CapturedExchange],
     dialect: str | None,
-    wanted: _Wanted | None = None,
-) -> Reading:
+    wanted: _FrameSearch | None = None,
+) -> CapturedLog:
     """Return the log that the bodies of these exchanges give, whatever log the capture has.
 
     Raises:
@@ -92,8 +92,8 @@ def read_exchanges(
         raise NotSupported(f"Captures of `{dialect}` cannot be read yet.")
     notes: list[str] = []
     inputs = list(_inputs(exchanges, notes))
-    streams = _Streams(_streams(exchanges, captured.media))
-    options = Options(
+    streams = _JoinedStreams(_streams(exchanges, captured.media))
+    options = TranslateOptions(
         session_id=capture.head.session,
         inputs=inputs,
         seen=None if wanted is None else lambda *told: wanted.take(streams, *told),
@@ -111,13 +111,13 @@ def read_exchanges(
         skipped = f"{streams.place(first.line)}: {first.reason}"
     end = streams[-1].end if streams else None
     whole = end is not None and end.how == "ended"
-    return Reading(entries, notes, source.skipped, skipped, inputs, whole)
+    return CapturedLog(entries, notes, source.skipped, skipped, inputs, whole)
 
 
-class _Streams(Sequence[Exchange]):
+class _JoinedStreams(Sequence[CapturedExchange]):
     """Streams that know which of them is read, and which line of what they give is of which."""
 
-    def __init__(self, streams: Sequence[Exchange]) -> None:
+    def __init__(self, streams: Sequence[CapturedExchange]) -> None:
         self._streams = streams
         self._now = 0
         self._line = 1
@@ -137,7 +137,7 @@ class _Streams(Sequence[Exchange]):
             self._begins.append((self._line, self._now))
         self._line += body.count(b"\n")
 
-    def of(self, line: int) -> Exchange:
+    def of(self, line: int) -> CapturedExchange:
         """Return the stream that gave a line."""
         found = bisect.bisect_right(self._begins, line, key=lambda begin: begin[0])
         return self._streams[self._begins[found - 1][1]]
@@ -147,17 +147,17 @@ class _Streams(Sequence[Exchange]):
         return f"exchange {self.of(line).request.exchange}"
 
 
-class _Wanted:
+class _FrameSearch:
     """Frames that are looked for, and where each stands in its exchange."""
 
     def __init__(self, numbers: Collection[int]) -> None:
         self._numbers = set(numbers)
-        self._exchange: Exchange | None = None
+        self._exchange: CapturedExchange | None = None
         self._body = b""
         self._from = 0
         self.found: dict[int, RawFrame] = {}
 
-    def take(self, streams: _Streams, number: int, line: int, frame: Frame) -> None:
+    def take(self, streams: _JoinedStreams, number: int, line: int, frame: Frame) -> None:
         """Look at the next frame."""
         if not self._numbers:
             return
@@ -174,7 +174,7 @@ class _Wanted:
             self.found[number] = RawFrame(place, raw_of(frame))
 
 
-def _inputs(exchanges: Sequence[Exchange], notes: list[str]) -> Iterator[cmd.AnyCommand]:
+def _inputs(exchanges: Sequence[CapturedExchange], notes: list[str]) -> Iterator[cmd.AnyCommand]:
     """Yield what the requests said; of those that were refused nothing counts."""
     for exchange in exchanges:
         response = exchange.response
@@ -190,11 +190,11 @@ def _inputs(exchanges: Sequence[Exchange], notes: list[str]) -> Iterator[cmd.Any
             continue
 
 
-def _streams(exchanges: Sequence[Exchange], media: str) -> list[Exchange]:
+def _streams(exchanges: Sequence[CapturedExchange], media: str) -> list[CapturedExchange]:
     return [one for one in exchanges if _media_of(one) == media]
 
 
-def _media_of(exchange: Exchange) -> str | None:
+def _media_of(exchange: CapturedExchange) -> str | None:
     """Return the media type of an answer, None of a refusal."""
     response = exchange.response
     if response is None or response.status >= 300:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from adapters.model import events as ev
 from adapters.model.state import LawBroken, LogState
-from adapters.offline.compare.difference import Difference, Result, Side
+from adapters.offline.compare.difference import Comparison, Difference, DifferenceSide
 from adapters.offline.frames import RawFrame
-from adapters.offline.translate import Options, make_sink
+from adapters.offline.translate import TranslateOptions, make_sink
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json
 
@@ -38,7 +38,7 @@ _DELTAS: dict[str, type[ev.TextDelta | ev.ReasoningDelta]] = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Spoken:
+class DialectLog:
     """A log, its dialect where that is known, and what finds its frames, None where it has none."""
 
     log: Sequence[ev.Entry]
@@ -47,7 +47,7 @@ class Spoken:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Raw:
+class RawEvent:
     """An event in a dialect: its `frame`, how it is `written`, or its `native` names."""
 
     kind: Literal["frame", "written", "native"]
@@ -70,14 +70,16 @@ class Raw:
             case "native":
                 return f"{name}, as `{self.dialect}` names it"
 
-    def lines(self, path: str, side: Side, other: Side) -> list[str]:
+    def lines(self, path: str, side: DifferenceSide, other: DifferenceSide) -> list[str]:
         """Return its lines for people: of long ones what is near the difference."""
         marks = [_where_they_part(side.value, other.value), f'"{_field(path)}"']
         lines = [_cut(line, marks) for line in self.text.splitlines()]
         return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], "…"]
 
 
-def raw_sides(found: Result, a: Spoken, b: Spoken) -> list[tuple[Raw | None, Raw | None]]:
+def raw_sides(
+    found: Comparison, a: DialectLog, b: DialectLog
+) -> list[tuple[RawEvent | None, RawEvent | None]]:
     """Return what the sides of each difference were, None of one that has no event."""
     pairs = [(one, one.a, one.b) for one in found.differences]
     raws_a = _raws(a, pairs)
@@ -85,7 +87,9 @@ def raw_sides(found: Result, a: Spoken, b: Spoken) -> list[tuple[Raw | None, Raw
     return list(zip(raws_a, raws_b, strict=True))
 
 
-def _raws(spoken: Spoken, sides: Sequence[tuple[Difference, Side, Side]]) -> Iterator[Raw | None]:
+def _raws(
+    spoken: DialectLog, sides: Sequence[tuple[Difference, DifferenceSide, DifferenceSide]]
+) -> Iterator[RawEvent | None]:
     """Yield what one side of each difference was."""
     places = [list(_places(spoken.log, *one)) for one in sides]
     known = _all_raws(spoken, {index for indices in places for index in indices})
@@ -96,7 +100,7 @@ def _raws(spoken: Spoken, sides: Sequence[tuple[Difference, Side, Side]]) -> Ite
 
 
 def _places(
-    log: Sequence[ev.Entry], difference: Difference, side: Side, other: Side
+    log: Sequence[ev.Entry], difference: Difference, side: DifferenceSide, other: DifferenceSide
 ) -> Iterator[int]:
     """Yield where the event of a side stands in its log, and of a whole text the piece that says
     what differs."""
@@ -139,9 +143,9 @@ def _block(event: Any) -> tuple[str, ...]:
     return (event.thread_id, event.turn_id, event.message_id, event.block_id)
 
 
-def _all_raws(spoken: Spoken, indices: Collection[int]) -> dict[int, Raw]:
+def _all_raws(spoken: DialectLog, indices: Collection[int]) -> dict[int, RawEvent]:
     """Return what these events of a log were."""
-    raws: dict[int, Raw] = {}
+    raws: dict[int, RawEvent] = {}
     natives = {index: spoken.log[index].event.native for index in indices}
     numbers = {n.frame for n in natives.values() if n is not None and n.frame is not None}
     frames = spoken.frames(numbers) if spoken.frames is not None and numbers else {}
@@ -149,7 +153,7 @@ def _all_raws(spoken: Spoken, indices: Collection[int]) -> dict[int, Raw]:
         frame = None if native is None or native.frame is None else frames.get(native.frame)
         if native is not None and frame is not None and _is_of(frame, native):
             text = frame.data.decode(errors="backslashreplace")
-            raws[index] = Raw("frame", native.dialect, frame.place, text)
+            raws[index] = RawEvent("frame", native.dialect, frame.place, text)
     dialect = spoken.dialect or _dialect_of(spoken.log)
     left = {index for index in indices if index not in raws}
     if dialect is not None and left:
@@ -158,7 +162,7 @@ def _all_raws(spoken: Spoken, indices: Collection[int]) -> dict[int, Raw]:
         native = natives[index]
         if native is not None:
             names = [f"{what} {one}" for what in ("type", "id") if (one := getattr(native, what))]
-            raws[index] = Raw("native", native.dialect, "", ", ".join(names))
+            raws[index] = RawEvent("native", native.dialect, "", ", ".join(names))
     return raws
 
 
@@ -174,10 +178,10 @@ def _dialect_of(log: Sequence[ev.Entry]) -> str | None:
 
 def _written(
     log: Sequence[ev.Entry], indices: Collection[int], dialect: str
-) -> Iterator[tuple[int, Raw]]:
+) -> Iterator[tuple[int, RawEvent]]:
     """Yield how a dialect writes these events, of those that it shows."""
     try:
-        sink = make_sink(dialect, Options())
+        sink = make_sink(dialect, TranslateOptions())
     except NotSupported:
         return
     state = LogState()
@@ -190,7 +194,7 @@ def _written(
         data = sink(log[index])
         if index in indices and data.strip():
             text = data.decode(errors="backslashreplace").rstrip("\n")
-            yield index, Raw("written", dialect, "", text)
+            yield index, RawEvent("written", dialect, "", text)
 
 
 # Near what differs.

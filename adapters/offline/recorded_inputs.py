@@ -2,9 +2,9 @@
 belong in the log.
 
 A recorded response body holds what an agent did, and often nothing of what it was told.
-`read_inputs` takes the bodies of the requests that a frontend sent; `Inputs` weaves them into the
-events of the body: a message goes to the turn that it began, an answer to the interaction that it
-resolved. What a source echoes itself is not said twice.
+`read_inputs` takes the bodies of the requests that a frontend sent; `RecordedInputs` weaves them
+into the events of the body: a message goes to the turn that it began, an answer to the interaction
+that it resolved. What a source echoes itself is not said twice.
 
 No sealed value is read: of the answer to a secret only the fact that it was given.
 
@@ -306,7 +306,7 @@ def _blob(data: bytes, media_type: str | None, block: dict[str, Any] | None = No
 
 
 @dataclasses.dataclass(slots=True)
-class _Owed:
+class _PendingReceipt:
     """A message whose receipt the source may still echo."""
 
     command_id: str
@@ -314,7 +314,7 @@ class _Owed:
     turn_id: str | None
 
 
-class Inputs:
+class RecordedInputs:
     """Weaves commands into raw events, in the order in which they were said.
 
     `session_id` is what ids derive from, `face` the dialect in which the user spoke. What found no
@@ -327,7 +327,7 @@ class Inputs:
             for number, command in enumerate(commands, start=1)
         ]
         self._face = face
-        self._owed: _Owed | None = None
+        self._owed: _PendingReceipt | None = None
         self._said_before = False
         self._open: dict[str, ev.InteractionRequested] = {}
 
@@ -425,7 +425,7 @@ class Inputs:
         if found is not None:
             command_id, command = found
             out += self._accept(command_id, command)
-            self._owed = _Owed(command_id, command, event.turn_id)
+            self._owed = _PendingReceipt(command_id, command, event.turn_id)
         if (found is not None or self._said_before) and event.cause in ("background", "unknown"):
             event = event.model_copy(update={"cause": "message"})
         self._said_before = False

@@ -28,10 +28,10 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, CloseReason, EncoderContext, Request, Response
 from adapters.model.normalizer import Normalizer
-from adapters.model.raw import Mended, value_of
+from adapters.model.raw import CharactersRepaired, value_of
 from adapters.model.state import LawBroken, LogState
-from adapters.offline.compare.likeness import HEAD_BYTES, likeness
-from adapters.offline.recorded_inputs import BadInput, Inputs
+from adapters.offline.compare.similarity import HEAD_BYTES, describe_input
+from adapters.offline.recorded_inputs import BadInput, RecordedInputs
 from adapters.registry import DIALECTS
 from adapters.wire.errors import ErrorCode, NotSupported
 from adapters.wire.framing import FrameTooLarge
@@ -88,7 +88,7 @@ Frame = SseFrame | bytes | FrameTooLarge
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Options:
+class TranslateOptions:
     """How to translate. `session_id` is the public id that the session gets, `inputs` what its user
     said, `form` the eve form that is written. With `strict` a frame that makes no sense is an
     error; else it is reported in the log and skipped, as in a live session. `seen` is told of each
@@ -153,7 +153,7 @@ def writable_dialects() -> list[str]:
     return [name for name, known in DIALECTS.items() if known.encoder is not None]
 
 
-def make_source(dialect: str, options: Options) -> Source:
+def make_source(dialect: str, options: TranslateOptions) -> Source:
     """Return the reader of a dialect's bodies, or of `canonical` logs.
 
     Raises:
@@ -167,7 +167,7 @@ def make_source(dialect: str, options: Options) -> Source:
     return _RecordedSource(dialect, options)
 
 
-def make_sink(dialect: str, options: Options) -> Callable[[ev.Entry], bytes]:
+def make_sink(dialect: str, options: TranslateOptions) -> Callable[[ev.Entry], bytes]:
     """Return a function that turns the entries of one session, in order, into a dialect's bytes.
 
     Raises:
@@ -199,7 +199,7 @@ def make_sink(dialect: str, options: Options) -> Callable[[ev.Entry], bytes]:
 # Bytes to lines, and lines to frames that know their place.
 
 
-class _Lines:
+class _NumberedLines:
     """Cuts bytes into lines without their ends, each with its number; a line has a limit."""
 
     def __init__(self, framing: str, *, strict: bool) -> None:
@@ -251,7 +251,7 @@ class _Lines:
         self._after_cr = data.endswith(b"\r")
 
 
-class _Unit(NamedTuple):
+class _PlacedFrame(NamedTuple):
     """A frame, its payload, and where the payload stands: (line, byte in it) of each data line."""
 
     frame: Frame
@@ -276,7 +276,7 @@ class _SseUnits:
         self._strange: int | None = None
         self._any = False
 
-    def feed(self, line: bytes, number: int) -> Iterator[_Unit]:
+    def feed(self, line: bytes, number: int) -> Iterator[_PlacedFrame]:
         """Return the frame that a line completes."""
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -288,18 +288,18 @@ class _SseUnits:
             self._spans.append((number, 6 if line.startswith(b"data: ") else 5))
         yield from self._cut(line + b"\n", number)
 
-    def close(self, number: int) -> Iterator[_Unit]:
+    def close(self, number: int) -> Iterator[_PlacedFrame]:
         """Return the last frame where only its blank line is missing."""
         yield from self._cut(b"\n\n", number)
         if self._strange is not None and not self._any:
             raise BadInput("no line of an event stream", line=self._strange)
 
-    def _cut(self, line: bytes, number: int) -> Iterator[_Unit]:
+    def _cut(self, line: bytes, number: int) -> Iterator[_PlacedFrame]:
         for frame in self._parser.feed(line):
             self._any = True
             spans, self._spans = tuple(self._spans) or ((number, 0),), []
             data = b"" if isinstance(frame, FrameTooLarge) else frame.data
-            yield _Unit(frame, data, spans)
+            yield _PlacedFrame(frame, data, spans)
         if line == b"\n":
             self._spans = []
 
@@ -307,15 +307,17 @@ class _SseUnits:
 class _NdjsonUnits:
     """Lines of NDJSON to frames."""
 
-    def feed(self, line: bytes, number: int) -> Iterator[_Unit]:
+    def feed(self, line: bytes, number: int) -> Iterator[_PlacedFrame]:
         """Return the line as a frame, unless it is blank."""
         line = line.removesuffix(b"\r")
         if len(line) > DEFAULT_MAX_LINE_BYTES:
-            yield _Unit(FrameTooLarge(line, limit=DEFAULT_MAX_LINE_BYTES), b"", ((number, 0),))
+            yield _PlacedFrame(
+                FrameTooLarge(line, limit=DEFAULT_MAX_LINE_BYTES), b"", ((number, 0),)
+            )
         elif line and not line.isspace():
-            yield _Unit(line, line, ((number, 0),))
+            yield _PlacedFrame(line, line, ((number, 0),))
 
-    def close(self, number: int) -> Iterator[_Unit]:
+    def close(self, number: int) -> Iterator[_PlacedFrame]:
         """Return nothing: a last line without end is a line."""
         return iter(())
 
@@ -326,7 +328,7 @@ class _NdjsonUnits:
 class _CanonicalSource:
     """Reads a log that `--to canonical` printed, and holds it to the laws."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: TranslateOptions) -> None:
         self.frames = 0
         # A log that Dragoman wrote has no such frames.
         self.skipped = 0
@@ -335,14 +337,14 @@ class _CanonicalSource:
         # A log has its inputs in it.
         self.inputs_left = len(options.inputs)
         self._session_id = options.session_id
-        self._lines = _Lines("ndjson", strict=True)
+        self._lines = _NumberedLines("ndjson", strict=True)
         self._units = _NdjsonUnits()
         self._state = LogState()
 
     @property
     def looks(self) -> str | None:
         """See `Source`."""
-        return None if self.frames else likeness(b"")
+        return None if self.frames else describe_input(b"")
 
     def feed(self, data: bytes) -> Iterator[ev.Entry]:
         """See `Source`."""
@@ -357,7 +359,7 @@ class _CanonicalSource:
             for unit in self._units.feed(line, self._lines.number):
                 yield self._entry(unit)
 
-    def _entry(self, unit: _Unit) -> ev.Entry:
+    def _entry(self, unit: _PlacedFrame) -> ev.Entry:
         if isinstance(unit.frame, FrameTooLarge):
             raise unit.bad(str(unit.frame))
         try:
@@ -378,7 +380,7 @@ class _CanonicalSource:
 class _RecordedSource:
     """Reads a response body of a dialect through its client codec."""
 
-    def __init__(self, dialect: str, options: Options) -> None:
+    def __init__(self, dialect: str, options: TranslateOptions) -> None:
         make = DIALECTS[dialect].client
         assert make is not None
         self.frames = 0
@@ -387,10 +389,10 @@ class _RecordedSource:
         self._options = options
         # How a body is framed does not depend on the session, whose name is in the body.
         framing = make({"task_id": DEFAULT_SESSION}).framing
-        self._lines = _Lines(framing, strict=options.strict)
+        self._lines = _NumberedLines(framing, strict=options.strict)
         self._units: _SseUnits | _NdjsonUnits = _SseUnits() if framing == "sse" else _NdjsonUnits()
-        self._kept: list[_Unit] | None = []
-        self._reading: _Reading | None = None
+        self._kept: list[_PlacedFrame] | None = []
+        self._reading: _BodyReader | None = None
         self._head = b""
 
     @property
@@ -401,7 +403,7 @@ class _RecordedSource:
     @property
     def looks(self) -> str | None:
         """Return what the body looks like, where it is none of the dialect."""
-        looks = likeness(self._head)
+        looks = describe_input(self._head)
         if self._reading is not None and self._reading.known:
             # A log of ours has types that an eve has too.
             return looks if f"`{CANONICAL}`" in looks else None
@@ -458,7 +460,7 @@ class _RecordedSource:
             self._reading = self._begin(None)
         yield from self._reading.end(CloseReason.ENDED)
 
-    def _take(self, unit: _Unit) -> Iterator[ev.Entry]:
+    def _take(self, unit: _PlacedFrame) -> Iterator[ev.Entry]:
         value = _payload(unit, strict=self._options.strict)
         self.frames += 1
         if self._reading is None:
@@ -480,12 +482,12 @@ class _RecordedSource:
         for unit in kept:
             yield from self._reading.feed(unit)
 
-    def _begin(self, named: str | None) -> _Reading:
+    def _begin(self, named: str | None) -> _BodyReader:
         session_id = self._options.session_id or named or DEFAULT_SESSION
-        return _Reading(self._dialect, self._make, session_id, named, self._options)
+        return _BodyReader(self._dialect, self._make, session_id, named, self._options)
 
 
-def _payload(unit: _Unit, *, strict: bool) -> Any:
+def _payload(unit: _PlacedFrame, *, strict: bool) -> Any:
     """Return the payload of a frame, None where it has none.
 
     Raises:
@@ -520,7 +522,7 @@ def _session_of(value: Any) -> str | None:
     return None
 
 
-class _Reading:
+class _BodyReader:
     """One session as its body is read: codec, inputs, normalizer, and the places in the log."""
 
     def __init__(
@@ -529,7 +531,7 @@ class _Reading:
         make: Callable[[dict[str, Any]], Any],
         session_id: str,
         named: str | None,
-        options: Options,
+        options: TranslateOptions,
     ) -> None:
         self.skipped = 0
         self.first_skipped: BadInput | None = None
@@ -540,7 +542,7 @@ class _Reading:
         self._session_id = session_id
         self._codec = make({"task_id": named or session_id, "single_stream": True})
         self._call = _CALLS.get(dialect, _STREAM)
-        self._inputs = Inputs(options.inputs, session_id=session_id, face=dialect)
+        self._inputs = RecordedInputs(options.inputs, session_id=session_id, face=dialect)
         self._normalizer = Normalizer(LogState())
         self._now = 0
         self._opened = False
@@ -555,7 +557,7 @@ class _Reading:
         """Return how many inputs have found no place."""
         return self._inputs.left
 
-    def feed(self, unit: _Unit) -> Iterator[ev.Entry]:
+    def feed(self, unit: _PlacedFrame) -> Iterator[ev.Entry]:
         """Return the entries of one frame."""
         raw: list[ev.Event] = [] if self._opened else self._open()
         self._now += 1
@@ -634,7 +636,7 @@ def _is_fault(event: ev.Event) -> bool:
 
 def _is_known(event: ev.Event) -> bool:
     """Say whether an event shows that its dialect is that of the body."""
-    return not isinstance(event, ev.Native | Mended) and not _is_fault(event)
+    return not isinstance(event, ev.Native | CharactersRepaired) and not _is_fault(event)
 
 
 def _asked(event: ev.Event) -> ev.Event:

@@ -12,7 +12,7 @@ from typing import Literal
 from adapters.model.events import Entry
 from adapters.model.state import LogState
 from adapters.model.stored import StoredByNewer
-from adapters.offline.moves import Continuing
+from adapters.offline.moves import HandoverCodec
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.archives.checks import check_entry
@@ -215,7 +215,7 @@ class _Arriving:
         }
         try:
             codec = make(options)
-            (Continuing(codec) if leg.number else codec).restore(leg.state, leg.position)
+            (HandoverCodec(codec) if leg.number else codec).restore(leg.state, leg.position)
         except UNREADABLE as error:
             raise _refused(
                 f"The state of session `{row.id}` at its backend cannot be read: {_said(error)}."

@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from adapters.model.stored import StoredByNewer, Unfit
+from adapters.model.stored import SchemaMismatch, StoredByNewer
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.rows import SessionRow
 
@@ -88,7 +88,7 @@ def damaged(what: str, error: Exception) -> JournalCorrupt:
     if isinstance(error, StoredByNewer):
         return JournalCorrupt(f"{what} cannot be read: {error.whole}")
     # Others quote what they found.
-    why = str(error) if isinstance(error, Unfit) else type(error).__name__
+    why = str(error) if isinstance(error, SchemaMismatch) else type(error).__name__
     return JournalCorrupt(
         f"the journal is damaged: {what} is nothing that was written to it ({why}); "
         "restore a backup"

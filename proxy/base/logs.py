@@ -19,7 +19,7 @@ from typing import TextIO
 
 import orjson
 
-from adapters.captures.secrets import Values
+from adapters.captures.secrets import SpelledValues
 from adapters.wire.errors import DragomanError
 from proxy.base import sealed, traces
 from proxy.base.sealed import REDACTED
@@ -44,8 +44,8 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     return _found(secrets).replaced(text, REDACTED)
 
 
-def _found(secrets: Iterable[str]) -> Values:
-    return Values(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+def _found(secrets: Iterable[str]) -> SpelledValues:
+    return SpelledValues(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
 
 
 class JsonFormatter(logging.Formatter):

@@ -24,11 +24,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from adapters.captures.secrets import Values
+from adapters.captures.secrets import SpelledValues
 from adapters.model import events as ev
 from adapters.model.base import Response
 from adapters.model.commands import Sealed
-from adapters.model.raw import CutDelta, Mended
+from adapters.model.raw import CharactersRepaired, CutDelta
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.framing import FrameTooLarge
 from adapters.wire.framing.sse import SseFrame
@@ -63,7 +63,7 @@ class SecretScrubber:
         self.active = False
         self._values: dict[str, Sealed] = {}
         # What finds them, however they are spelled; None where there are none.
-        self._found: Values | None = None
+        self._found: SpelledValues | None = None
         # The longest first: what the end of a delta may begin.
         self._spellings: list[str] = []
         # The ends of deltas that may be the beginning of a value, by thread and block.
@@ -88,7 +88,7 @@ class SecretScrubber:
         self.active = True
         self._values[command_id] = value
         self._spellings = _all_spellings(self._values.values())
-        self._found = Values({text for one in self._values.values() for text in _texts(one)})
+        self._found = SpelledValues({text for one in self._values.values() for text in _texts(one)})
         _all.add(self)
 
     def is_in(self, command_ids: Collection[str]) -> bool:
@@ -150,7 +150,7 @@ class SecretScrubber:
             if isinstance(event, CutDelta):
                 # Halves of characters are not joined while a value is looked for.
                 event = event.whole()
-            if isinstance(event, Mended):
+            if isinstance(event, CharactersRepaired):
                 out.append(event)
                 continue
             if not isinstance(event, _Delta):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 import click
 
 from adapters.wire.errors import ErrorCode
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 from proxy.journal.base import Journal
 
 if TYPE_CHECKING:

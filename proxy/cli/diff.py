@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from adapters.model.allowed import UnknownField
+from adapters.model.ignored_fields import UnknownField
 from adapters.offline.compare import difference
-from adapters.offline.raw_sides import Raw, raw_sides
+from adapters.offline.raw_sides import RawEvent, raw_sides
 from adapters.offline.translate import readable_dialects
 from adapters.wire.errors import DragomanError
 from proxy.cli import printing
@@ -210,8 +210,8 @@ def _side(stack: contextlib.ExitStack, name: str, key: str | None) -> BinaryIO:
 class _Shown:
     """What differs, and how it is shown: the log, and below it what it was in its dialects."""
 
-    found: difference.Result
-    raws: Sequence[tuple[Raw | None, Raw | None]]
+    found: difference.Comparison
+    raws: Sequence[tuple[RawEvent | None, RawEvent | None]]
     names: tuple[str, str]
 
     def as_json(self) -> list[JsonObject]:

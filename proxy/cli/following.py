@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import click
 import orjson
 
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 from proxy.cli.asked import block, cut
 from proxy.cli.printing import JsonObject, cell, clean
 from proxy.cli.servers import Away, Server, session_path

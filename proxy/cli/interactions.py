@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 import orjson
 
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 from proxy.cli import printing
 from proxy.cli.asked import blocks, cut
 from proxy.cli.printing import JsonObject, cell, clean, fail, print_json, print_rows

@@ -21,7 +21,7 @@ import click
 import orjson
 
 from adapters.wire.errors import ErrorCode
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 from proxy.cli import printing
 from proxy.cli.asked import command_lines, without_password
 from proxy.cli.printing import JsonObject, clean, fail, print_json, print_rows, progress

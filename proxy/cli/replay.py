@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from adapters.offline.replay import Script, script_of
+from adapters.offline.replay import ReplayScript, script_of
 from adapters.offline.translate import readable_dialects
 from adapters.registry import DIALECTS, faces
 from adapters.wire.errors import DragomanError
@@ -178,7 +178,7 @@ def _driving(url: str, dialect: str, bearer_env: str | None) -> Settings:
 
 
 def _drive(
-    script: Script,
+    script: ReplayScript,
     settings: Settings,
     recorded: str | None,
     timeout: float,
@@ -220,7 +220,7 @@ def _drive(
     sys.exit(0)
 
 
-def _script(file: str, source: str | None) -> tuple[str | None, Script]:
+def _script(file: str, source: str | None) -> tuple[str | None, ReplayScript]:
     """Return the dialect and the script of a file; exits where it cannot be read."""
     try:
         with readable(file) as stream:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 from proxy.cli.printing import JsonObject, clean, print_json, print_rows
 from proxy.cli.servers import Server, of_a_server
 

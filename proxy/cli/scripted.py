@@ -8,9 +8,9 @@ from typing import Any, Literal
 import click
 
 from proxy.cli.running import announce, listening, run_server
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import KINDS, SEEDED, Faults
-from proxy.scripted.running import serve_alone
+from proxy.scripted.standalone import serve_alone
 
 
 class _ScriptedDialect(click.ParamType[str]):
@@ -105,6 +105,6 @@ def scripted(
         breaking = Faults.seeded(faults, rate, ways, first=first)
         logging.basicConfig(format="%(message)s")
         logging.getLogger(Faults.__module__).setLevel(logging.INFO)
-    options = Options(key=key, pace=pace, generation=generation, faults=breaking)
+    options = ScriptedOptions(key=key, pace=pace, generation=generation, faults=breaking)
     app = BACKENDS[dialect](options)
     run_server(lambda stop: serve_alone(app, host, port, ready=announce, stop=stop))

@@ -16,7 +16,7 @@ import orjson
 from yarl import URL
 
 from adapters.wire.errors import DragomanError
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 from proxy.base.errors import ConfigError, JournalUnavailable, SessionNotFound
 from proxy.cli.naming import begins, chosen
 from proxy.cli.printing import JsonObject, clean, fail

@@ -82,7 +82,7 @@ def translate(
     on_stderr = report == Path("-")
     try:
         inputs = [] if requests is None else _read_requests(requests)
-        options = translation.Options(
+        options = translation.TranslateOptions(
             session_id=session_id, inputs=inputs, form=eve_form, strict=strict
         )
         reader = translation.make_source(source, options)

@@ -41,7 +41,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from adapters.captures.secrets import BadPattern, Finder
+from adapters.captures.secrets import BadPattern, SecretFinder
 from adapters.contract.dialect import Only
 from adapters.registry import DIALECTS
 from proxy.base.errors import ConfigError
@@ -319,7 +319,7 @@ class JournalSettings(Table):
 
 def _pattern(text: str) -> str:
     try:
-        Finder(b"", patterns=(text,))
+        SecretFinder(b"", patterns=(text,))
     except BadPattern as error:
         raise ValueError(str(error)) from None
     return text

@@ -10,7 +10,7 @@ from multidict import CIMultiDict, MultiDict
 from adapters.contract.faces import PassOn
 from adapters.model.base import Call, Request, Response
 from adapters.wire.errors import DragomanError, ErrorCode
-from adapters.wire.paths import is_header_value
+from adapters.wire.url_paths import is_header_value
 from proxy.base.errors import UpstreamError
 from proxy.config.settings import BackendSettings
 from proxy.entry.entry import read_bytes

@@ -11,7 +11,7 @@ from aiohttp import web
 from adapters.contract.faces import Action, Chosen, Done, New, Opening, Reading, Say, TurnBody
 from adapters.model import events as ev
 from adapters.model.commands import AnyCommand, SendMessage
-from adapters.offline.moves.history import Historian
+from adapters.offline.moves.history import HistoryWriter
 from proxy.base.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.rows import AliasKind, SessionRow
@@ -252,7 +252,7 @@ def _handed_over(opening: Opening) -> Opening:
     before, as one does that moves."""
     if not opening.before:
         return opening
-    historian = Historian()
+    historian = HistoryWriter()
     for event in opening.before:
         historian.feed(event)
     history = historian.made().fitting(lambda _: "a page hands over words only")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.offline.replay import Cue
+from adapters.offline.replay import ReplayCue
 from adapters.wire.errors import DragomanError, ErrorCode
 
 MOST_SHOWN = 60
@@ -39,7 +39,7 @@ def may_be(kind: str, recorded: str) -> bool:
     return kind == "question" and recorded in _ASKED_AS_QUESTION
 
 
-def command_of(cue: Cue) -> cmd.AnyCommand:
+def command_of(cue: ReplayCue) -> cmd.AnyCommand:
     """Return the command of a cue other than an answer.
 
     Raises:
@@ -63,7 +63,7 @@ def command_of(cue: Cue) -> cmd.AnyCommand:
     return found
 
 
-def shown(cue: Cue) -> str:
+def shown(cue: ReplayCue) -> str:
     if cue.name == "answer":
         return f"answer {cue.said}"
     if cue.words is None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Support
-from adapters.offline.moves import Carried, Continuing, Historian, History
+from adapters.offline.moves import ConversationHistory, HandoverCodec, HistoryPart, HistoryWriter
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from proxy.base.errors import reading_back
 from proxy.base.rows import LegRow
@@ -41,7 +41,7 @@ class Moved:
     dialect: str
     leg: int
     moved: bool
-    history: tuple[Carried, ...] = ()
+    history: tuple[HistoryPart, ...] = ()
     characters: int = 0
     notices: Sequence[str] = ()
 
@@ -53,7 +53,7 @@ class _Plan:
 
     backend: BackendSettings
     leg: LegRow
-    codec: Continuing
+    codec: HandoverCodec
     since: int
 
 
@@ -63,7 +63,7 @@ class _Read:
     its new backend."""
 
     started: ev.SessionStarted
-    history: History
+    history: ConversationHistory
 
 
 async def move(
@@ -103,7 +103,7 @@ async def move(
         been = any(one.backend == to for one in legs)
         native_id = f"{session.row.id}-{leg.number + 1}" if been else session.row.id
     new = LegRow(session.row.key, leg.number + 1, to, native_id)
-    codec = Continuing(sessions.backends.codec(backend, native_id or session.row.id))
+    codec = HandoverCodec(sessions.backends.codec(backend, native_id or session.row.id))
     plan = _Plan(backend, new, codec, since=0)
     return await _move(sessions, session, plan, by=by, dry_run=dry_run)
 
@@ -124,7 +124,7 @@ async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = F
         raise DragomanError(text, code=ErrorCode.NOT_ACTIVE)
     backend = _backend(sessions, before.backend)
     inner = sessions.backends.codec(backend, before.native_id or session.row.id)
-    codec = Continuing(inner)
+    codec = HandoverCodec(inner)
     with reading_back(f"the state of session `{session.id}` at its backend"):
         if before.number:
             codec.restore(before.state, before.position)
@@ -225,14 +225,14 @@ async def _move(
 async def _read(sessions: Sessions, session: Session, since: int) -> _Read:
     """Read the log of a session; its history begins at the leg `since`."""
     started: ev.SessionStarted | None = None
-    historian = Historian()
+    historian = HistoryWriter()
     async for chunk in sessions.journal.scan(session.row.key):
         async for entry in entries_by_steps(chunk.body, session.id):
             event = entry.event
             if isinstance(event, ev.SessionStarted):
                 started = event
             elif isinstance(event, ev.SessionUpdated) and (event.backend or {}).get("leg") == since:
-                historian = Historian()
+                historian = HistoryWriter()
             historian.feed(event)
     assert started is not None
     about = session.state.about
@@ -240,7 +240,7 @@ async def _read(sessions: Sessions, session: Session, since: int) -> _Read:
     return _Read(started.model_copy(update=changes), historian.made())
 
 
-def _refusal(codec: Continuing, file: ev.File) -> str | None:
+def _refusal(codec: HandoverCodec, file: ev.File) -> str | None:
     """Return why a backend does not take a file, or None."""
     said = cmd.SendMessage(content=(file, ev.Text(text="?")), policy="queue")
     try:
@@ -250,7 +250,9 @@ def _refusal(codec: Continuing, file: ev.File) -> str | None:
     return None
 
 
-def _check_takes(backend: BackendSettings, codec: Continuing, history: History) -> None:
+def _check_takes(
+    backend: BackendSettings, codec: HandoverCodec, history: ConversationHistory
+) -> None:
     """Check that a backend takes a history.
 
     Raises:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.interactions import Decision, option_for, option_named
-from adapters.offline.replay import Cue, Script
+from adapters.offline.replay import ReplayCue, ReplayScript
 from adapters.wire.errors import DragomanError
 from proxy.fanout.hub import entries_of
 from proxy.migration.cues import NotDriven, blobs_of, command_of, may_be, prompt, shown
@@ -50,7 +50,7 @@ class Driver:
 
     def __init__(
         self,
-        script: Script,
+        script: ReplayScript,
         out: Driven,
         *,
         seconds: float,
@@ -251,7 +251,7 @@ class Driver:
 
     # Doing.
 
-    async def _input(self, cue: Cue) -> None:
+    async def _input(self, cue: ReplayCue) -> None:
         """Say something, or control the session, when it is as it was."""
         what = shown(cue)
         if cue.after is not None and not cue.asked:
@@ -276,7 +276,7 @@ class Driver:
             return
         await self._give(command_of(cue), what)
 
-    async def _answer(self, cue: Cue) -> None:
+    async def _answer(self, cue: ReplayCue) -> None:
         """Answer the request at the same place among those of its kind."""
         name = cue.request_id or ""
         recorded = self._script.requests[name]
@@ -302,7 +302,7 @@ class Driver:
         await self._give(self._answer_of(cue, recorded, request), f"answer {prompt(request)}")
 
     def _answer_of(
-        self, cue: Cue, recorded: ev.InteractionRequested, request: ev.InteractionRequested
+        self, cue: ReplayCue, recorded: ev.InteractionRequested, request: ev.InteractionRequested
     ) -> cmd.AnswerInteraction:
         said, answer = cue.said, cue.answer or ev.Answer()
         assert said is not None

@@ -16,7 +16,13 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from adapters.model.base import ClientCodec
-from adapters.offline.moves.needs import Needs, Use, Verdict, judge, said_of_whole
+from adapters.offline.moves.required_abilities import (
+    AbilityVerdict,
+    RequiredAbilities,
+    UsedAbility,
+    judge,
+    said_of_whole,
+)
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import format_json
@@ -64,7 +70,7 @@ class FindingOut(CountedOut):
     area: Literal["command", "interaction", "agent"]
     what: str
     times: int = 0
-    verdict: Verdict
+    verdict: AbilityVerdict
     consequence: str
 
 
@@ -180,7 +186,7 @@ class Planner:
         self._source, self._target = source, target
         self._checked = checked
         self._sessions = 0
-        self._used: defaultdict[Use, _Tally] = defaultdict(_Tally)
+        self._used: defaultdict[UsedAbility, _Tally] = defaultdict(_Tally)
         self._held: dict[str, HeldOut] = {}
         self._large = LargeOut()
         self._said: Counter[tuple[str, str]] = Counter()
@@ -206,7 +212,7 @@ class Planner:
             before = page[-1].key
 
     async def _session(self, journal: Journal, row: SessionRow) -> AsyncIterator[None]:
-        needs = Needs()
+        needs = RequiredAbilities()
         try:
             async for chunk in journal.scan(row.key):
                 async for entry in entries_by_steps(chunk.body, row.id):
@@ -217,7 +223,7 @@ class Planner:
             self._hold(row.id, "damaged")
         self._add(row.id, needs)
 
-    def _add(self, session: str, needs: Needs) -> None:
+    def _add(self, session: str, needs: RequiredAbilities) -> None:
         self._sessions += 1
         for use, times in needs.uses.items():
             tally = self._used[use]
@@ -248,7 +254,7 @@ class Planner:
             target=self._target.name,
             check=_target_out(self._checked),
             sessions=self._sessions,
-            impossible=sum(one.verdict is Verdict.IMPOSSIBLE for one in findings),
+            impossible=sum(one.verdict is AbilityVerdict.IMPOSSIBLE for one in findings),
             findings=findings,
             held=sorted(self._held.values(), key=lambda one: one.why),
             large=self._large,
@@ -273,7 +279,7 @@ class Planner:
                     consequence=judgement.consequence,
                 )
             )
-        order = list(Verdict)
+        order = list(AbilityVerdict)
         return sorted(found, key=lambda one: (order.index(one.verdict), one.area, one.what))
 
 

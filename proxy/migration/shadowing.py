@@ -13,7 +13,7 @@ import asyncio
 import logging
 
 from adapters.model import events as ev
-from adapters.offline.replay import Script, script_of
+from adapters.offline.replay import ReplayScript, script_of
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import CursorExpired, JournalError, SessionNotFound
 from proxy.base.repeats import REQUEST
@@ -179,7 +179,7 @@ class Shadowing:
             aliases=[(AliasKind.SHADOW, row.id)],
         )
 
-    async def _drive(self, shadow: Session, script: Script, seq: int, backend: str) -> None:
+    async def _drive(self, shadow: Session, script: ReplayScript, seq: int, backend: str) -> None:
         out = Driven()
         driver = Driver(
             script,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from adapters.captures import Head, Record, format_record
+from adapters.captures import CaptureHead, Record, format_record
 from adapters.wire.jsonvalue import parse_json
 from proxy import __version__
 from proxy.base.metrics import CAPTURES_BROKEN
@@ -54,7 +54,7 @@ class Files:
         self._open: dict[str | None, BinaryIO] = {}
         self._broken: set[str | None] = set()
 
-    def line(self, record: Head | Record) -> bytes:
+    def line(self, record: CaptureHead | Record) -> bytes:
         """Return a record as it is written. No other place makes lines of records."""
         return format_record(record)
 
@@ -91,7 +91,7 @@ class Files:
                 break
         self._paths[session] = path
         made_by = f"dragoman {__version__}"
-        head = Head(made_by=made_by, at=self._now(), dialect=dialect, session=session)
+        head = CaptureHead(made_by=made_by, at=self._now(), dialect=dialect, session=session)
         file.write(self.line(head))
         return file
 

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import Literal, Self
 
 from adapters.captures import (
-    End,
+    CapturedRequest,
+    CapturedResponse,
+    ExchangeEnd,
     Headers,
-    LeftOut,
     LogLine,
+    MissingRecords,
     Record,
-    Request,
-    Response,
     Side,
     body_of,
 )
@@ -86,7 +86,7 @@ class Exchange:
         names = frozenset(name.lower() for name in secret)
 
         def made() -> Record:
-            return Request(
+            return CapturedRequest(
                 exchange=number,
                 side=side,
                 at=begun,
@@ -108,7 +108,7 @@ class Exchange:
         of = self._of
         pairs = tuple(headers)
         made = functools.partial(
-            Response, exchange=self._number, at=of.now(), status=status, headers=pairs
+            CapturedResponse, exchange=self._number, at=of.now(), status=status, headers=pairs
         )
         self._put(made, _size(pairs))
 
@@ -160,7 +160,9 @@ class Exchange:
         if self._waiting:
             self._let_go(sealed=seals is None or seals(_joined(self._waiting)))
         now = self._of.now()
-        self._put(functools.partial(End, exchange=self._number, at=now, how=how, why=why), 0)
+        self._put(
+            functools.partial(ExchangeEnd, exchange=self._number, at=now, how=how, why=why), 0
+        )
 
     def __enter__(self) -> Self:
         """Begin a call to the backend."""
@@ -268,7 +270,7 @@ class OfSession:
 
     def _tell_left_out(self) -> None:
         for exchange, count in self._left_out.items():
-            record = LeftOut(at=self.now(), count=count, exchange=exchange)
+            record = MissingRecords(at=self.now(), count=count, exchange=exchange)
             self._background.put(self, functools.partial(self._add, record))
         self._left_out.clear()
 

@@ -13,16 +13,15 @@ from aiohttp import web
 
 from proxy.scripted.engine import create_engine_app
 from proxy.scripted.eve import create_eve_app
-from proxy.scripted.eve_turns import Generation
-from proxy.scripted.eve_turns import Variant as EveVariant
+from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm import create_herm_app
 
-__all__ = ["BACKENDS", "Options"]
+__all__ = ["BACKENDS", "ScriptedOptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ScriptedOptions:
     """What every scripted backend can be told.
 
     Args:
@@ -38,22 +37,22 @@ class Options:
     faults: Faults | None = None
 
 
-def _engine(options: Options) -> web.Application:
+def _engine(options: ScriptedOptions) -> web.Application:
     return create_engine_app(key=options.key, pace=options.pace, faults=options.faults)
 
 
-def _herm(options: Options) -> web.Application:
+def _herm(options: ScriptedOptions) -> web.Application:
     return create_herm_app(key=options.key, pace=options.pace, faults=options.faults)
 
 
-def _eve(options: Options) -> web.Application:
+def _eve(options: ScriptedOptions) -> web.Application:
     variant = EveVariant(options.generation)
     return create_eve_app(
         key=options.key, pace=options.pace, variant=variant, faults=options.faults
     )
 
 
-BACKENDS: Mapping[str, Callable[[Options], web.Application]] = {
+BACKENDS: Mapping[str, Callable[[ScriptedOptions], web.Application]] = {
     "engine": _engine,
     "eve": _eve,
     "herm": _herm,

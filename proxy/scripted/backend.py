@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedRequest:
     """A request as it came, for a test to look at."""
 
     route: str
@@ -42,7 +42,7 @@ class Received:
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowedConversation:
     """A conversation that readers follow: each waits for the `changed` that it found. The next
     `refusals` answers are refused."""
 
@@ -65,10 +65,10 @@ class Followed:
             raise Refusal(422, "answer_refused", "This answer is refused on purpose.")
 
 
-T = TypeVar("T", bound=Followed)
+T = TypeVar("T", bound=FollowedConversation)
 
 
-class Backend(Generic[T]):
+class ScriptedBackend(Generic[T]):
     """The state of one scripted backend: conversations, requests received, requests refused.
 
     Args:
@@ -86,7 +86,7 @@ class Backend(Generic[T]):
         self.clock = clock
         self.pace = pace
         self.talks: dict[str, T] = {}
-        self.received: deque[Received] = deque(maxlen=RECEIVED_KEPT)
+        self.received: deque[ReceivedRequest] = deque(maxlen=RECEIVED_KEPT)
         self.refusals: list[Refusal] = []
         self.stopping = asyncio.Event()
         self._credential = None if credential is None else _hashed(credential)

@@ -3,8 +3,8 @@
 It serves the conversation routes of the Engine page (sections 5 to 11) and nothing else. What it
 sends are templates of recorded frames (`engine_frames`), what it accepts is only what the page
 documents (`engine_requests`), and it shares no code with the Engine codecs, so a codec that is
-wrong cannot agree with itself. A `Variant` chooses between the forms that the page leaves open; a
-`Faults` plan breaks requests on purpose.
+wrong cannot agree with itself. An `EngineVariant` chooses between the forms that the page leaves
+open; a `Faults` plan breaks requests on purpose.
 
 The bodies of `/execute` and `/execute/replay` are readers of a conversation's buffer
 (`engine_turns`): a reader that leaves changes nothing for the turn.
@@ -21,11 +21,18 @@ from proxy.base.clock import Clock
 from proxy.scripted.backend import Refusal, iso
 from proxy.scripted.engine_frames import BODIES, FRAMES
 from proxy.scripted.engine_requests import parse_answer, parse_execute, parse_replay
-from proxy.scripted.engine_turns import DEFAULT, Conversation, ScriptedEngine, Turn, Variant, plain
-from proxy.scripted.faults import Faults, Silence, SlowHead, Status
-from proxy.scripted.serving import (
-    Body,
+from proxy.scripted.engine_turns import (
+    DEFAULT,
+    EngineConversation,
+    EngineTurn,
+    EngineVariant,
+    ScriptedEngine,
+    plain,
+)
+from proxy.scripted.faults import Faults, NoAnswer, SlowHead, Status
+from proxy.scripted.http_app import (
     BodyOver,
+    StreamBody,
     application,
     broken,
     fault_of,
@@ -117,7 +124,7 @@ async def _gate(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _stream(
-    request: web.Request, task: Conversation | None, place: int, turn: Turn | None
+    request: web.Request, task: EngineConversation | None, place: int, turn: EngineTurn | None
 ) -> web.StreamResponse:
     """Send the buffer of a conversation from a place on, and follow a turn to its end."""
     engine = request.app[ENGINE]
@@ -135,7 +142,7 @@ async def _stream(
         if task is not None:
             engine.lose(task)
 
-    body = Body(engine, request, response, lose)
+    body = StreamBody(engine, request, response, lose)
     # The body ends by a fault, or the client leaves; the turn goes on.
     with suppress(BodyOver, ConnectionResetError):
         await body.frames(())
@@ -185,7 +192,7 @@ async def _respond(request: web.Request) -> web.StreamResponse:
     answer = parse_answer(await request.read(), request.content_type, strict=engine.variant.strict)
     pending = engine.answer(answer)
     body = BODIES["resumed"].filled(request_id=pending.record["request_id"])
-    if isinstance(fault_of(request), Silence | SlowHead):
+    if isinstance(fault_of(request), NoAnswer | SlowHead):
         pending.resume(answer)
     content_type = await late(engine, request)
     response = json_response(body, content_type=content_type or "application/json")
@@ -220,7 +227,7 @@ async def _absent(request: web.Request) -> web.StreamResponse:
 def create_engine_app(
     *,
     key: str | None = None,
-    variant: Variant = DEFAULT,
+    variant: EngineVariant = DEFAULT,
     faults: Faults | None = None,
     clock: Clock | None = None,
     pace: float = 1.0,

@@ -28,7 +28,7 @@ _MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Execute:
+class ExecuteBody:
     """A valid body of `POST /execute`; `attachments` describes its media."""
 
     message: str
@@ -37,7 +37,7 @@ class Execute:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RespondBody:
     """A valid body of `POST /hitl/respond`."""
 
     task_id: str
@@ -47,7 +47,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayQuery:
     """A valid query of `GET /execute/replay`: times in ms, the task if the client named one."""
 
     after: int
@@ -192,7 +192,7 @@ def _described(name: str, value: object) -> tuple[str, ...]:
     return tuple(_describe(f"{name}[{number}]", block) for number, block in enumerate(blocks))
 
 
-def parse_execute(body: bytes, content_type: str, *, strict: bool) -> Execute:
+def parse_execute(body: bytes, content_type: str, *, strict: bool) -> ExecuteBody:
     """Read a body of `POST /execute` (engine page, section 6.1).
 
     Raises:
@@ -205,14 +205,14 @@ def parse_execute(body: bytes, content_type: str, *, strict: bool) -> Execute:
         raise _unprocessable("`message` is empty")
     if value.get("edit_message_id") is not None and value.get("retry_message_id") is not None:
         raise _unprocessable("`edit_message_id` and `retry_message_id` exclude each other")
-    return Execute(
+    return ExecuteBody(
         message=_string(value["message"]),
         task_id=_string(value["task_id"]),
         attachments=_described("media", value.get("media")),
     )
 
 
-def parse_answer(body: bytes, content_type: str, *, strict: bool) -> Answer:
+def parse_answer(body: bytes, content_type: str, *, strict: bool) -> RespondBody:
     """Read a body of `POST /hitl/respond` (engine page, section 10.1).
 
     Raises:
@@ -220,7 +220,7 @@ def parse_answer(body: bytes, content_type: str, *, strict: bool) -> Answer:
     """
     value = _body(body, content_type, _ANSWER, ("task_id", "answer"), strict)
     feedback = value.get("feedback")
-    return Answer(
+    return RespondBody(
         task_id=_string(value["task_id"]),
         answer=_string(value["answer"]),
         feedback=feedback if isinstance(feedback, str) else None,
@@ -228,7 +228,7 @@ def parse_answer(body: bytes, content_type: str, *, strict: bool) -> Answer:
     )
 
 
-def parse_replay(query: Mapping[str, str], *, strict: bool) -> Replay:
+def parse_replay(query: Mapping[str, str], *, strict: bool) -> ReplayQuery:
     """Read the query of `GET /execute/replay` (engine page, section 11.1).
 
     Raises:
@@ -240,4 +240,4 @@ def parse_replay(query: Mapping[str, str], *, strict: bool) -> Replay:
     after = query.get("after", "")
     if not (after.isascii() and after.isdecimal()):
         raise _bad("`after` must be a time in milliseconds")
-    return Replay(int(after), query.get("task_id"))
+    return ReplayQuery(int(after), query.get("task_id"))

@@ -15,29 +15,29 @@ from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from proxy.base.clock import Clock
-from proxy.scripted.backend import Backend, Followed, Refusal, iso
+from proxy.scripted.backend import FollowedConversation, Refusal, ScriptedBackend, iso
 from proxy.scripted.engine_frames import BODIES, FRAMES
-from proxy.scripted.engine_requests import Answer, Execute
+from proxy.scripted.engine_requests import ExecuteBody, RespondBody
 from proxy.scripted.faults import Faults
 from proxy.scripted.scripts import (
-    Approve,
-    ApproveAll,
-    Ask,
-    AskSealed,
+    ApproveAllBeat,
+    ApproveBeat,
+    AskBeat,
+    AskSealedBeat,
     Beat,
-    Compact,
-    Delegate,
-    Fail,
-    Limit,
-    Odd,
-    Produce,
-    Remember,
-    Run,
-    Say,
-    SignIn,
-    Think,
+    CompactBeat,
+    DelegateBeat,
+    FailBeat,
+    LimitBeat,
+    OddBeat,
+    ProduceBeat,
+    RememberBeat,
+    RunBeat,
+    SayBeat,
+    SignInBeat,
+    ThinkBeat,
     ToolCall,
-    UseCustomTool,
+    UseCustomToolBeat,
     beats_for,
     lacking,
 )
@@ -48,11 +48,11 @@ BUFFER_TTL_MS = 3 * 3600 * 1000
 PAUSED_TTL_MS = 72 * 3600 * 1000
 
 Failure = Literal["error", "errored", "error_errored", "errored_error"]
-Options = Literal["strings", "objects", "absent"]
+OptionForm = Literal["strings", "objects", "absent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class EngineVariant:
     """One choice for each thing that the Engine page leaves open or contradicts itself about.
 
     Args:
@@ -80,7 +80,7 @@ class Variant:
     short_lifecycle: bool = False
     blocks: bool = True
     call_before_request: bool = True
-    options: Options = "strings"
+    options: OptionForm = "strings"
     resolved_request_id: bool = True
     usage: bool = True
     replay_tails: bool = True
@@ -88,24 +88,24 @@ class Variant:
     strict: bool = True
 
 
-DEFAULT = Variant()
+DEFAULT = EngineVariant()
 
 
 @dataclass(slots=True)
-class Pending:
+class EnginePause:
     """The request that a paused turn waits for, as `/hitl/pending` lists it."""
 
     record: dict[str, object]
-    answered: asyncio.Future[Answer]
+    answered: asyncio.Future[RespondBody]
 
-    def resume(self, answer: Answer) -> None:
+    def resume(self, answer: RespondBody) -> None:
         """Let the turn go on, unless it is gone or goes on already."""
         if not self.answered.done():
             self.answered.set_result(answer)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EngineFrame:
     """One buffered frame."""
 
     stamp: int
@@ -113,22 +113,22 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Conversation(Followed):
+class EngineConversation(FollowedConversation):
     """One conversation: its buffer, its running turn, what it waits for."""
 
     task_id: str
     turns: int = 0
-    buffer: list[Entry] = field(default_factory=list)
-    running: "Turn | None" = None
-    pending: Pending | None = None
+    buffer: list[EngineFrame] = field(default_factory=list)
+    running: "EngineTurn | None" = None
+    pending: EnginePause | None = None
     active_at: int = 0
 
 
 @dataclass(slots=True)
-class Turn:
+class EngineTurn:
     """One turn; `end` is the place in the buffer behind its last frame, once it is over."""
 
-    task: Conversation
+    task: EngineConversation
     turn_id: str
     start: int
     end: int | None = None
@@ -156,14 +156,14 @@ def tolerant(event: str, payload: Mapping[str, object], number: int) -> bytes:
             return f"id: {number}\n".encode() + plain(event, payload)
 
 
-class ScriptedEngine(Backend[Conversation]):
+class ScriptedEngine(ScriptedBackend[EngineConversation]):
     """The state of one scripted Engine: conversations, requests received, requests refused."""
 
     def __init__(
         self,
         *,
         key: str | None,
-        variant: Variant,
+        variant: EngineVariant,
         faults: Faults,
         clock: Clock,
         pace: float,
@@ -195,7 +195,7 @@ class ScriptedEngine(Backend[Conversation]):
         """What all conversations wait for (page, section 10.3)."""
         return [task.pending.record for task in self.talks.values() if task.pending is not None]
 
-    def begin(self, request: Execute) -> Turn:
+    def begin(self, request: ExecuteBody) -> EngineTurn:
         """Start a turn; its `started` event is in the buffer when this returns.
 
         Raises:
@@ -204,7 +204,7 @@ class ScriptedEngine(Backend[Conversation]):
         """
         if self.stopping.is_set():
             raise Refusal(503, "DRAINING", "This Engine is going away.")
-        task = self.talks.setdefault(request.task_id, Conversation(request.task_id))
+        task = self.talks.setdefault(request.task_id, EngineConversation(request.task_id))
         if task.pending is not None:
             body = BODIES["hitl_required"].payload()
             raise Refusal(409, str(body["error"]), str(body["message"]))
@@ -212,15 +212,15 @@ class ScriptedEngine(Backend[Conversation]):
             raise Refusal(409, "TASK_BUSY", "This task is running; wait for its end.")
         task.turns += 1
         task.active_at = self.stamp()
-        turn = Turn(task, self.new_id("turn"), start=len(task.buffer))
+        turn = EngineTurn(task, self.new_id("turn"), start=len(task.buffer))
         task.running = turn
         beats = beats_for(request.message, turn=task.turns, attachments=request.attachments)
-        stage = Stage(self, turn)
+        stage = EngineStage(self, turn)
         stage.lifecycle("started")
         turn.runner = self._tasks.start(stage.play(beats), turn.turn_id)
         return turn
 
-    def answer(self, request: Answer) -> Pending:
+    def answer(self, request: RespondBody) -> EnginePause:
         """Take the request that an answer is for; the caller resumes the turn.
 
         Raises:
@@ -239,19 +239,19 @@ class ScriptedEngine(Backend[Conversation]):
         task.pending = None
         return pending
 
-    def buffered(self, task_id: str | None) -> Conversation | None:
+    def buffered(self, task_id: str | None) -> EngineConversation | None:
         """The conversation that a replay is about; the most recently active by default."""
         if task_id is not None:
             return self.talks.get(task_id)
         return max(self.talks.values(), key=lambda task: task.active_at, default=None)
 
-    def first_after(self, task: Conversation, after: int) -> int:
+    def first_after(self, task: EngineConversation, after: int) -> int:
         """The place in the buffer of the first frame behind a time that has not expired."""
         ttl = BUFFER_TTL_MS if task.pending is None else PAUSED_TTL_MS
         horizon = max(after, self.clock.now() - ttl)
         return bisect.bisect_right(task.buffer, horizon, key=lambda entry: entry.stamp)
 
-    def lose(self, task: Conversation) -> None:
+    def lose(self, task: EngineConversation) -> None:
         """Forget the running turn and the buffer, as a killed Engine does (page, section 11.3)."""
         if task.running is not None and task.running.runner is not None:
             task.running.runner.cancel()
@@ -262,10 +262,10 @@ class ScriptedEngine(Backend[Conversation]):
         task.wake()
 
 
-class Stage:
+class EngineStage:
     """Plays the beats of one turn into the buffer of its conversation."""
 
-    def __init__(self, engine: ScriptedEngine, turn: Turn) -> None:
+    def __init__(self, engine: ScriptedEngine, turn: EngineTurn) -> None:
         self._engine = engine
         self._turn = turn
         self._task = turn.task
@@ -283,7 +283,7 @@ class Stage:
         else:
             data = plain(template.type, payload)
         self._written += 1
-        self._task.buffer.append(Entry(stamp or self._engine.stamp(), data))
+        self._task.buffer.append(EngineFrame(stamp or self._engine.stamp(), data))
         self._task.wake()
 
     def lifecycle(self, phase: str) -> None:
@@ -301,7 +301,7 @@ class Stage:
         try:
             for beat in beats:
                 await self._beat(beat)
-            if not isinstance(beats[-1], Fail):
+            if not isinstance(beats[-1], FailBeat):
                 self._end_of_call()
                 self.lifecycle("completed")
         finally:
@@ -313,35 +313,42 @@ class Stage:
 
     async def _beat(self, beat: Beat) -> None:
         match beat:
-            case Think(pieces):
+            case ThinkBeat(pieces):
                 await self._deltas("thinking", pieces)
-            case Say(pieces, gap_s):
+            case SayBeat(pieces, gap_s):
                 await self._deltas("text", pieces, gap_s)
-            case Run(calls):
+            case RunBeat(calls):
                 await self._run(calls)
-            case Approve():
+            case ApproveBeat():
                 await self._approve(beat)
-            case ApproveAll(approvals):
+            case ApproveAllBeat(approvals):
                 # One request at a time can be pending (page, section 10.3).
                 for approval in approvals:
                     await self._approve(approval)
-            case Ask():
+            case AskBeat():
                 await self._ask(beat)
-            case Compact(before, after, strategy):
+            case CompactBeat(before, after, strategy):
                 self._close_block()
                 members = {"before_tokens": before, "after_tokens": after, "strategy": strategy}
                 self.emit("compaction", FRAMES["compaction"].filled(**members))
-            case Remember(key, value):
+            case RememberBeat(key, value):
                 self._close_block()
                 self.emit("memory", FRAMES["memory"].filled(key=key, value=value))
-            case Odd():
+            case OddBeat():
                 self._close_block()
                 self.emit("future", FRAMES["future"].payload())
                 self._open_block("text")
                 self.emit("text_extra", FRAMES["text_extra"].filled(text="Something new: "))
-            case Fail():
+            case FailBeat():
                 self._fail(beat)
-            case AskSealed() | UseCustomTool() | Delegate() | Produce() | SignIn() | Limit():
+            case (
+                AskSealedBeat()
+                | UseCustomToolBeat()
+                | DelegateBeat()
+                | ProduceBeat()
+                | SignInBeat()
+                | LimitBeat()
+            ):
                 await self._deltas("text", (f"The Engine has no {lacking(beat)}.",))
             case _:
                 assert_never(beat)
@@ -369,7 +376,7 @@ class Stage:
             await self._engine.pause(0)
             self._result(call_id, call)
 
-    async def _approve(self, beat: Approve) -> None:
+    async def _approve(self, beat: ApproveBeat) -> None:
         call_id = self._call(beat.call) if self._variant.call_before_request else None
         self._end_of_call()
         self._task.refusals = beat.refusals
@@ -385,14 +392,14 @@ class Stage:
             said = beat.denied
         await self._deltas("text", (*said, *_added(answer)))
 
-    async def _ask(self, beat: Ask) -> None:
+    async def _ask(self, beat: AskBeat) -> None:
         self._end_of_call()
         answer = await self._wait("question", beat.question, beat.options)
         # Not `str.format`: the answer may have braces in it.
         said = beat.reply.replace("{answer}", answer.answer)
         await self._deltas("text", (said, *_added(answer)))
 
-    async def _wait(self, kind: str, question: str, options: Sequence[str] = ()) -> Answer:
+    async def _wait(self, kind: str, question: str, options: Sequence[str] = ()) -> RespondBody:
         stamp = self._engine.stamp()
         members: dict[str, object] = {
             "request_id": self._engine.new_id("hitl"),
@@ -410,8 +417,8 @@ class Stage:
                 case "absent":
                     template = template.without("options")
         record = template.filled(**members)
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._task.pending = Pending(record, answered)
+        answered: asyncio.Future[RespondBody] = asyncio.get_running_loop().create_future()
+        self._task.pending = EnginePause(record, answered)
         self.emit(kind, record, stamp)
         answer = await answered
         resolved = FRAMES["resolved"]
@@ -477,7 +484,7 @@ class Stage:
             )
             self.emit("usage", payload)
 
-    def _fail(self, beat: Fail) -> None:
+    def _fail(self, beat: FailBeat) -> None:
         def error() -> None:
             payload = FRAMES["error"].filled(
                 error=beat.code, message=beat.message, details=dict(beat.details)
@@ -497,7 +504,7 @@ class Stage:
             write()
 
 
-def _added(answer: Answer) -> tuple[str, ...]:
+def _added(answer: RespondBody) -> tuple[str, ...]:
     """What came with an answer, as text, so that a test sees that it arrived."""
     feedback = (f" You added: {answer.feedback}",) if answer.feedback else ()
     return (*feedback, *(f" I received {attachment}." for attachment in answer.attachments))

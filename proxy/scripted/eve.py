@@ -3,7 +3,7 @@
 It serves the session routes of the eve page (sections 3 to 7). What it sends are templates of
 recorded records (`eve_frames`), what it accepts is what the recordings show (`eve_requests`), and
 it shares no code with the eve codecs, so a codec that is wrong cannot agree with itself. A
-`Variant` chooses the generation; a `Faults` plan breaks requests on purpose.
+`EveVariant` chooses the generation; a `Faults` plan breaks requests on purpose.
 """
 
 from contextlib import suppress
@@ -13,10 +13,24 @@ from aiohttp.typedefs import Handler
 
 from proxy.base.clock import Clock, Ids
 from proxy.scripted.backend import Refusal
-from proxy.scripted.eve_requests import StreamQuery, bad, parse_body, parse_create, parse_follow_up
-from proxy.scripted.eve_turns import DEFAULT, Input, ScriptedEve, Talk, Variant
+from proxy.scripted.eve_requests import (
+    EveStreamQuery,
+    bad,
+    parse_body,
+    parse_create,
+    parse_follow_up,
+)
+from proxy.scripted.eve_turns import DEFAULT, EveInput, EveVariant, ScriptedEve, ScriptedEveSession
 from proxy.scripted.faults import Faults, Status
-from proxy.scripted.serving import Body, BodyOver, application, broken, json_response, late, note
+from proxy.scripted.http_app import (
+    BodyOver,
+    StreamBody,
+    application,
+    broken,
+    json_response,
+    late,
+    note,
+)
 
 # Eve page, section 7.4: a blank line after 10 s without an event, the end of a lease after 60 s.
 HEARTBEAT_S = 10.0
@@ -220,9 +234,9 @@ async def _control(request: web.Request) -> web.StreamResponse:
             eve.reset(talk)
             return _json(200, {"ok": True, "previousSessionId": talk.id, "status": "reset"})
         case "compact":
-            talk.inbox.put_nowait(Input("compact"))
+            talk.inbox.put_nowait(EveInput("compact"))
         case _:
-            talk.inbox.put_nowait(Input("clear"))
+            talk.inbox.put_nowait(EveInput("clear"))
     return _json(202, {"ok": True, "sessionId": talk.id, "status": "accepted"})
 
 
@@ -230,14 +244,14 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     """Send a session's log from a place on, and follow it (section 7)."""
     eve = request.app[EVE]
     variant = eve.variant
-    wanted = StreamQuery.parse(request.query)
+    wanted = EveStreamQuery.parse(request.query)
     name = request.match_info["session"]
     talk = eve.talks.get(name)
     if talk is None:
         if not variant.tokens:
             raise Refusal(404, "", "Session not found.")
         # Section 7.2: an unknown id is an empty open stream.
-        talk = Talk(name, "")
+        talk = ScriptedEveSession(name, "")
     follow = wanted.follow or variant.generation != "S2"
     bounded = variant.generation == "S2" and (wanted.tail or not follow)
     headers = {
@@ -258,7 +272,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     place = wanted.start if wanted.start >= 0 else max(len(talk.log) + wanted.start, 0)
     leased = wanted.control and not variant.tokens
-    body = Body(eve, request, response, lambda: eve.lose(talk))
+    body = StreamBody(eve, request, response, lambda: eve.lose(talk))
     # The body ends by a fault, or the client leaves; the turn goes on.
     with suppress(BodyOver, ConnectionResetError):
         if variant.facts:
@@ -273,7 +287,13 @@ async def _stream(request: web.Request) -> web.StreamResponse:
 
 
 async def _follow(
-    eve: ScriptedEve, talk: Talk, body: Body, place: int, end: int | None, *, leased: bool
+    eve: ScriptedEve,
+    talk: ScriptedEveSession,
+    body: StreamBody,
+    place: int,
+    end: int | None,
+    *,
+    leased: bool,
 ) -> None:
     until = eve.clock.monotonic() + LEASE_S
     while not eve.stopping.is_set():
@@ -306,7 +326,7 @@ async def _absent(request: web.Request) -> web.StreamResponse:
 def create_eve_app(
     *,
     key: str | None = None,
-    variant: Variant = DEFAULT,
+    variant: EveVariant = DEFAULT,
     faults: Faults | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,

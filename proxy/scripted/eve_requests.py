@@ -18,7 +18,7 @@ def bad(message: str) -> Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class EvePost:
     """A valid body of a create or a follow-up.
 
     Args:
@@ -39,7 +39,7 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamQuery:
+class EveStreamQuery:
     """A valid query of a stream (section 7.1)."""
 
     start: int
@@ -48,7 +48,7 @@ class StreamQuery:
     control: bool
 
     @classmethod
-    def parse(cls, query: Mapping[str, str]) -> "StreamQuery":
+    def parse(cls, query: Mapping[str, str]) -> "EveStreamQuery":
         """Read a query; raises `Refusal` for a start that is not an integer."""
         text = query.get("startIndex", "0")
         try:
@@ -73,10 +73,10 @@ def parse_body(body: bytes) -> Any:
         raise bad("Invalid JSON body.") from None
 
 
-def parse_create(body: bytes, *, tokens: bool) -> Post:
+def parse_create(body: bytes, *, tokens: bool) -> EvePost:
     """Read the body of a create (section 4); `tokens` says that it is one of generation T."""
     if not body and not tokens:
-        return Post()
+        return EvePost()
     value = parse_body(body)
     if tokens:
         if not isinstance(value, dict) or value.get("message") in (None, "", []):
@@ -103,10 +103,10 @@ def parse_create(body: bytes, *, tokens: bool) -> Post:
         raise bad("operationId requires an authenticated principal.")
     if "forwardedPrincipal" in value:
         raise Refusal(403, "", "This deployment does not accept a forwarded principal.")
-    return Post(text, parts, attachments, structured="outputSchema" in value)
+    return EvePost(text, parts, attachments, structured="outputSchema" in value)
 
 
-def parse_follow_up(body: bytes, *, tokens: bool) -> Post:
+def parse_follow_up(body: bytes, *, tokens: bool) -> EvePost:
     """Read the body of a follow-up (section 5)."""
     value = parse_body(body)
     if not isinstance(value, dict):
@@ -138,7 +138,7 @@ def parse_follow_up(body: bytes, *, tokens: bool) -> Post:
         if not all(map(_is_response, responses)):
             raise bad("Expected every 'inputResponses' entry to match the HITL response schema.")
         answers = tuple(responses)
-    return Post(
+    return EvePost(
         said,
         parts,
         attachments,

@@ -18,29 +18,29 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from proxy.base.clock import Clock, Ids
-from proxy.scripted.backend import Backend, Followed, iso
+from proxy.scripted.backend import FollowedConversation, ScriptedBackend, iso
 from proxy.scripted.eve_frames import FRAMES
-from proxy.scripted.eve_requests import Post
+from proxy.scripted.eve_requests import EvePost
 from proxy.scripted.faults import Faults
 from proxy.scripted.scripts import (
-    Approve,
-    ApproveAll,
-    Ask,
-    AskSealed,
+    ApproveAllBeat,
+    ApproveBeat,
+    AskBeat,
+    AskSealedBeat,
     Beat,
-    Compact,
-    Delegate,
-    Fail,
-    Limit,
-    Odd,
-    Produce,
-    Remember,
-    Run,
-    Say,
-    SignIn,
-    Think,
+    CompactBeat,
+    DelegateBeat,
+    FailBeat,
+    LimitBeat,
+    OddBeat,
+    ProduceBeat,
+    RememberBeat,
+    RunBeat,
+    SayBeat,
+    SignInBeat,
+    ThinkBeat,
     ToolCall,
-    UseCustomTool,
+    UseCustomToolBeat,
     beats_for,
     lacking,
 )
@@ -54,7 +54,7 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class EveVariant:
     """What differs between releases.
 
     Args:
@@ -95,11 +95,11 @@ class Variant:
         return {"T": "0.30.8", "S1": "0.52.5", "S2": "0.80.1"}[self.generation]
 
 
-DEFAULT = Variant()
+DEFAULT = EveVariant()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EveRecord:
     """One record of a log."""
 
     type: str
@@ -107,31 +107,31 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class EveInput:
     """Something for a session's worker: a post, or a control by its name."""
 
     kind: Literal["post", "compact", "clear", "cancel", "signed in"]
-    post: Post = field(default_factory=Post)
+    post: EvePost = field(default_factory=EvePost)
     delivery: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class EveAnswer:
     """An answer to a request, and the message that it came as."""
 
     option: str | None = None
     text: str | None = None
-    said: Input | None = None
+    said: EveInput | None = None
 
 
 @dataclass(slots=True)
-class Reopened:
+class ReopenedApproval:
     """An approval of T that is open again, since a cancel stopped the step that answered it: what
     is said is put aside until it is answered once more."""
 
     request: Mapping[str, Any]
     call_id: str
-    beat: Approve
+    beat: ApproveBeat
     aside: list[str] = field(default_factory=list)
 
 
@@ -142,7 +142,7 @@ class _Cancelled(Exception):
 class _Left(Exception):
     """A message that is not an answer came while a held turn waited."""
 
-    def __init__(self, said: Input) -> None:
+    def __init__(self, said: EveInput) -> None:
         super().__init__(said.post.text)
         self.said = said
 
@@ -152,18 +152,18 @@ class _Failed(Exception):
 
 
 @dataclass(slots=True)
-class Talk(Followed):
+class ScriptedEveSession(FollowedConversation):
     """One session: its log, and what its worker needs."""
 
     id: str
     token: str
     child: bool = False
-    log: list[Entry] = field(default_factory=list)
-    inbox: asyncio.Queue[Input] = field(default_factory=asyncio.Queue)
+    log: list[EveRecord] = field(default_factory=list)
+    inbox: asyncio.Queue[EveInput] = field(default_factory=asyncio.Queue)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     busy: bool = False
     begins: bool = False
-    reopened: "Reopened | None" = None
+    reopened: "ReopenedApproval | None" = None
     asked: int = 0
     calls: int = 0
     turns: int = 0
@@ -171,18 +171,18 @@ class Talk(Followed):
     hook: str | None = None
     ended: bool = False
     closed: bool = False
-    player: "Worker | None" = None
+    player: "EveWorker | None" = None
     worker: asyncio.Task[None] | None = None
 
 
-class ScriptedEve(Backend[Talk]):
+class ScriptedEve(ScriptedBackend[ScriptedEveSession]):
     """The state of one scripted eve: sessions, requests received, requests refused."""
 
     def __init__(
         self,
         *,
         key: str | None,
-        variant: Variant,
+        variant: EveVariant,
         faults: Faults,
         clock: Clock,
         ids: Ids,
@@ -224,15 +224,15 @@ class ScriptedEve(Backend[Talk]):
         """A random UUID."""
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
-    def begin(self, *, child: bool = False) -> Talk:
+    def begin(self, *, child: bool = False) -> ScriptedEveSession:
         """Make a session, still silent."""
-        talk = Talk(f"wrun_{self._ulid()}", f"eve:{self.uuid()}", child=child)
+        talk = ScriptedEveSession(f"wrun_{self._ulid()}", f"eve:{self.uuid()}", child=child)
         self.talks[talk.id] = talk
         if not child:
             self._employ(talk)
         return talk
 
-    def adopt(self, talks: Mapping[str, Talk]) -> None:
+    def adopt(self, talks: Mapping[str, ScriptedEveSession]) -> None:
         """Take the sessions of an eve that was here before, as a restart on the same store does:
         their logs go on, what ran in them is gone."""
         for talk in talks.values():
@@ -241,24 +241,24 @@ class ScriptedEve(Backend[Talk]):
             if not (talk.child or talk.ended):
                 self._employ(talk)
 
-    def _employ(self, talk: Talk) -> None:
-        talk.player = Worker(self, talk)
+    def _employ(self, talk: ScriptedEveSession) -> None:
+        talk.player = EveWorker(self, talk)
         talk.worker = self._tasks.start(talk.player.run(), talk.id)
 
-    def by_token(self, token: str) -> Talk | None:
+    def by_token(self, token: str) -> ScriptedEveSession | None:
         """The live session that a token addresses, whatever the path says (section 5)."""
         found = (t for t in self.talks.values() if t.token == token and not t.ended)
         return next(found, None)
 
-    def live(self, session: str) -> Talk | None:
+    def live(self, session: str) -> ScriptedEveSession | None:
         """The session of an id that takes inputs; a child takes none."""
         talk = self.talks.get(session)
         return None if talk is None or talk.ended or talk.child else talk
 
-    def post(self, talk: Talk, post: Post) -> str:
+    def post(self, talk: ScriptedEveSession, post: EvePost) -> str:
         """Give a session an input; returns its delivery id."""
         delivery = self.uuid()
-        talk.inbox.put_nowait(Input("post", post, delivery))
+        talk.inbox.put_nowait(EveInput("post", post, delivery))
         return delivery
 
     def sign_in(self, hook: str) -> bool:
@@ -267,15 +267,15 @@ class ScriptedEve(Backend[Talk]):
         if talk is None:
             return False
         talk.hook = None
-        talk.inbox.put_nowait(Input("signed in"))
+        talk.inbox.put_nowait(EveInput("signed in"))
         return True
 
-    def cancel(self, talk: Talk) -> None:
+    def cancel(self, talk: ScriptedEveSession) -> None:
         """Stop the running turn, or wake the one that waits."""
         talk.cancelled.set()
-        talk.inbox.put_nowait(Input("cancel"))
+        talk.inbox.put_nowait(EveInput("cancel"))
 
-    def reset(self, talk: Talk) -> None:
+    def reset(self, talk: ScriptedEveSession) -> None:
         """Retire a session: S says so on the stream and closes it, T says nothing (section 6)."""
         talk.ended = True
         if talk.worker is not None:
@@ -283,7 +283,7 @@ class ScriptedEve(Backend[Talk]):
         if not self.variant.tokens and talk.player is not None:
             talk.player.end()
 
-    def lose(self, talk: Talk) -> None:
+    def lose(self, talk: ScriptedEveSession) -> None:
         """Forget a session's running turn, as a killed server does."""
         if talk.worker is not None:
             talk.worker.cancel()
@@ -291,10 +291,12 @@ class ScriptedEve(Backend[Talk]):
         self._employ(talk)
 
 
-class Worker:
+class EveWorker:
     """Takes the inputs of one session and plays their turns; a child is played by its parent's."""
 
-    def __init__(self, eve: ScriptedEve, talk: Talk, parent: "Worker | None" = None) -> None:
+    def __init__(
+        self, eve: ScriptedEve, talk: ScriptedEveSession, parent: "EveWorker | None" = None
+    ) -> None:
         self._eve = eve
         self._talk = talk
         self._variant = eve.variant
@@ -313,11 +315,11 @@ class Worker:
         self._input_tokens = 0
         self._structured = False
         # The approval whose answer the running step builds on.
-        self._resumes: Reopened | None = None
+        self._resumes: ReopenedApproval | None = None
         # What T was told while an approval was open or beside the answer to it: each turn says it
         # again, until the step after that with the results is for it (section 8.2).
-        self._aside: list[Input] = []
-        self._for: Input | None = None
+        self._aside: list[EveInput] = []
+        self._for: EveInput | None = None
         # A question's answer needs no step of its own: what was said beside it joins that step.
         self._joins = False
 
@@ -352,7 +354,7 @@ class Worker:
         record: dict[str, object] = {"type": kind, "meta": meta}
         if data is not None:
             record = {"data": data, **record}
-        self._talk.log.append(Entry(kind, dump(record).encode() + b"\n"))
+        self._talk.log.append(EveRecord(kind, dump(record).encode() + b"\n"))
         self._talk.wake()
 
     def _usage(self) -> dict[str, int]:
@@ -423,7 +425,7 @@ class Worker:
             self.emit("compaction_completed", **owner)
         self._waiting()
 
-    def _open_turn(self, *, said: Input | None = None) -> None:
+    def _open_turn(self, *, said: EveInput | None = None) -> None:
         talk = self._talk
         self._sequence, self._turn_id = talk.turns, f"turn_{talk.turns}"
         talk.turns += 1
@@ -436,11 +438,11 @@ class Worker:
         if said is not None and said.post.text is not None:
             self._received(said)
 
-    def _received(self, said: Input) -> None:
+    def _received(self, said: EveInput) -> None:
         assert said.post.text is not None
         self.emit("message_received", message=said.post.text, parts=list(said.post.parts))
 
-    def _as_message(self, item: Input) -> Input:
+    def _as_message(self, item: EveInput) -> EveInput:
         """An answer to nothing reaches the model as a message, or joins the words of the one that
         it came with (sections 5 and 8.2)."""
         post = item.post
@@ -453,7 +455,7 @@ class Worker:
         said = " ".join(str(a.get("text") or _label(a)) for a in stray or post.answers)
         return _said(item, said if post.text is None else f"{post.text}\n\n{said}")
 
-    async def _turn(self, item: Input) -> None:
+    async def _turn(self, item: EveInput) -> None:
         talk = self._talk
         self._aside.append(self._as_message(item))
         said, self._aside = self._aloud(), []
@@ -495,25 +497,25 @@ class Worker:
             self._text, self._thought, self._resumes = [], [], None
             self._for, self._joins = None, False
 
-    def _aloud(self) -> Input:
+    def _aloud(self) -> EveInput:
         """All that was put aside, as one message."""
         words = [item.post.text for item in self._aside if item.post.text is not None]
         last = self._aside[-1]
         return _said(last, "\n\n".join(words)) if len(self._aside) > 1 else last
 
-    def _answered_again(self, open_: Reopened, item: Input) -> Answered | None:
+    def _answered_again(self, open_: ReopenedApproval, item: EveInput) -> EveAnswer | None:
         found = (a for a in item.post.answers if a["requestId"] == open_.request["requestId"])
         answer = next(found, None)
-        return None if answer is None else Answered(answer.get("optionId"), answer.get("text"))
+        return None if answer is None else EveAnswer(answer.get("optionId"), answer.get("text"))
 
-    def _put_aside(self, open_: Reopened, item: Input) -> Input:
+    def _put_aside(self, open_: ReopenedApproval, item: EveInput) -> EveInput:
         """An empty turn with all that was said (section 8.2)."""
         open_.aside.append(item.post.text or "")
         said = _said(item, "\n\n".join(open_.aside))
         self._open_turn(said=said)
         return said
 
-    async def _freed(self, answer: Answered, item: Input) -> Input:
+    async def _freed(self, answer: EveAnswer, item: EveInput) -> EveInput:
         """The model talks of the answer first, then what was put aside is played."""
         talk = self._talk
         open_, talk.reopened = talk.reopened, None
@@ -524,7 +526,7 @@ class Worker:
             self._denied("result_denied", open_.call_id, open_.beat.call, open_.request, None)
         said = _said(item, "\n\n".join(words))
         self._open_turn(said=said)
-        self._resumes = Reopened(open_.request, open_.call_id, open_.beat, words)
+        self._resumes = ReopenedApproval(open_.request, open_.call_id, open_.beat, words)
         if yes:
             self._in_step()
             self._result(open_.call_id, open_.beat.call)
@@ -532,7 +534,7 @@ class Worker:
         self._end_step("stop")
         return said
 
-    async def _story(self, said: Input) -> None:
+    async def _story(self, said: EveInput) -> None:
         post = said.post
         self._structured = post.structured
         turn = self._sequence + 1
@@ -586,31 +588,31 @@ class Worker:
     async def _beat(self, beat: Beat) -> bool:
         """Play one beat; returns whether it ended the turn."""
         match beat:
-            case Think(pieces):
+            case ThinkBeat(pieces):
                 await self._think(pieces)
-            case Say(pieces, gap_s):
+            case SayBeat(pieces, gap_s):
                 await self._say(pieces, gap_s)
-            case Run(calls):
+            case RunBeat(calls):
                 await self._run(calls)
-            case Approve():
+            case ApproveBeat():
                 await self._approve(beat)
-            case ApproveAll():
+            case ApproveAllBeat():
                 await self._approve_all(beat)
-            case Ask():
+            case AskBeat():
                 await self._ask(beat)
-            case SignIn():
+            case SignInBeat():
                 await self._sign_in(beat)
-            case Limit():
+            case LimitBeat():
                 await self._limit(beat)
-            case Delegate():
+            case DelegateBeat():
                 await self._delegate(beat)
-            case Produce(value):
+            case ProduceBeat(value):
                 return await self._produce(value)
-            case Fail():
+            case FailBeat():
                 self._fail(beat)
-            case Compact() | Remember() | Odd():
+            case CompactBeat() | RememberBeat() | OddBeat():
                 await self._lack(_UNHEARD_OF[type(beat)])
-            case AskSealed() | UseCustomTool():
+            case AskSealedBeat() | UseCustomToolBeat():
                 await self._lack(lacking(beat))
         return False
 
@@ -686,7 +688,7 @@ class Worker:
         self.emit("result_completed", result=dict(value), stepIndex=step)
         return True
 
-    def _fail(self, beat: Fail) -> None:
+    def _fail(self, beat: FailBeat) -> None:
         self._in_step()
         details = {"errorId": self._eve.uuid(), "message": beat.message, "detail": beat.message}
         members = {"code": beat.code, "message": beat.message, "details": details}
@@ -697,7 +699,7 @@ class Worker:
 
     # People.
 
-    async def _approve(self, beat: Approve) -> None:
+    async def _approve(self, beat: ApproveBeat) -> None:
         call_id = self._call(beat.call.tool, beat.call.input)
         self._end_step("tool-calls")
         request = self._approval(beat, call_id)
@@ -709,27 +711,27 @@ class Worker:
             self._denied("result_denied", call_id, beat.call, request, answer.text)
         self._go_on(answer)
         if self._variant.tokens and self._parent is None:
-            self._resumes = Reopened(request, call_id, beat)
+            self._resumes = ReopenedApproval(request, call_id, beat)
         if yes:
             self._in_step()
             await self._pause()
             self._result(call_id, beat.call)
         await self._say(self._told(beat, answer))
 
-    def _approval(self, beat: Approve, call_id: str) -> dict[str, Any]:
+    def _approval(self, beat: ApproveBeat, call_id: str) -> dict[str, Any]:
         template = self._frames["approval"]
         request = template.inner("requests", requestId=f"aitxt-{self._eve.name(_NAMES, 24)}")
         request["prompt"] = beat.question
         request["action"] = _action(request, call_id, beat.call.tool, beat.call.input)
         return request
 
-    def _told(self, beat: Approve, answer: Answered) -> tuple[str, ...]:
+    def _told(self, beat: ApproveBeat, answer: EveAnswer) -> tuple[str, ...]:
         yes = answer.option == "approve"
         said = beat.granted if yes else beat.denied
         told = answer.text if yes or not self._variant.tokens else None
         return (*said, *((f" You added: {told}",) if told else ()))
 
-    async def _approve_all(self, beat: ApproveAll) -> None:
+    async def _approve_all(self, beat: ApproveAllBeat) -> None:
         """Ask for several calls in one record, and go on when all are answered (section 8.2). No
         child of the story does this, so nothing is relayed."""
         ids = [self._call(each.call.tool, each.call.input) for each in beat.approvals]
@@ -761,7 +763,7 @@ class Worker:
         approved = [answer is not None and answer.option == "approve" for answer in given]
         if left is not None and not any(approved):
             raise _Left(left)
-        self._go_on(given[-1] or Answered())
+        self._go_on(given[-1] or EveAnswer())
         self._in_step()
         for (each, call_id), yes in zip(asked, approved, strict=True):
             if yes:
@@ -784,10 +786,10 @@ class Worker:
 
     async def _wait_for_all(
         self, requests: Sequence[Mapping[str, Any]]
-    ) -> tuple[dict[str, Answered], Input | None]:
+    ) -> tuple[dict[str, EveAnswer], EveInput | None]:
         """Take answers until none is open, or, in a held turn, a message comes; what comes in one
         post is one step, and a pause follows it only where some are open still."""
-        answers: dict[str, Answered] = {}
+        answers: dict[str, EveAnswer] = {}
         while len(answers) < len(requests):
             item = await self._next()
             if item.kind != "post":
@@ -796,7 +798,7 @@ class Worker:
                 continue
             open_ = {r["requestId"]: r for r in requests if r["requestId"] not in answers}
             found = [
-                (open_[answer["requestId"]], Answered(answer.get("optionId"), answer.get("text")))
+                (open_[answer["requestId"]], EveAnswer(answer.get("optionId"), answer.get("text")))
                 for answer in item.post.answers
                 if answer["requestId"] in open_
             ]
@@ -842,7 +844,7 @@ class Worker:
         # Of the step that asked, in T of the old turn too (section 8.2).
         self.emit(name, result=inner, error=error, **asked_in)
 
-    async def _ask(self, beat: Ask) -> None:
+    async def _ask(self, beat: AskBeat) -> None:
         tokens = self._variant.tokens
         input_: dict[str, object]
         options: list[dict[str, str]]
@@ -893,7 +895,7 @@ class Worker:
         # Not `str.format`: the answer may have braces in it.
         await self._say((beat.reply.replace("{answer}", words),))
 
-    async def _sign_in(self, beat: SignIn) -> None:
+    async def _sign_in(self, beat: SignInBeat) -> None:
         """Section 8.2: T and S1 are silent until the sign-in is over, S2 waits on input."""
         self._call(beat.call.tool, beat.call.input)
         self._end_step("tool-calls")
@@ -924,8 +926,8 @@ class Worker:
         self._end_step("tool-calls")
         await self._say(beat.granted)
 
-    async def _signed_in(self, beat: SignIn, members: Mapping[str, object]) -> None:
-        waiting: list[Input] = []
+    async def _signed_in(self, beat: SignInBeat, members: Mapping[str, object]) -> None:
+        waiting: list[EveInput] = []
         while True:
             item = await self._next()
             declined = item.kind == "post" and self._variant.held
@@ -941,7 +943,7 @@ class Worker:
             self.emit("sign_in_declined", name=beat.service, **members)
             raise _Left(self._as_message(item))
 
-    async def _limit(self, beat: Limit) -> None:
+    async def _limit(self, beat: LimitBeat) -> None:
         """Ask whether a session that has used its tokens goes on (section 8.2)."""
         self._in_step()
         template = self._frames["limit"]
@@ -957,7 +959,7 @@ class Worker:
         self._step = None
         await self._say(beat.granted)
 
-    def _go_on(self, answer: Answered) -> None:
+    def _go_on(self, answer: EveAnswer) -> None:
         """Open the turn in which a closed pause goes on; a held one takes the message in."""
         if self._variant.held:
             return
@@ -969,7 +971,7 @@ class Worker:
         self._step, self._steps = None, 0
         self.emit("turn_started", **self._traced())
 
-    def _settle(self, request: Mapping[str, Any], answer: Answered, outcome: str) -> None:
+    def _settle(self, request: Mapping[str, Any], answer: EveAnswer, outcome: str) -> None:
         if self._variant.tokens:
             return
         approval = outcome != "answered"
@@ -995,7 +997,7 @@ class Worker:
 
     async def _answered(
         self, name: str, request: Mapping[str, Any], *, call_id: str | None = None
-    ) -> Answered:
+    ) -> EveAnswer:
         """Ask, and wait for the answer, on the parent's stream where this is a child."""
         parent = self._parent
         root = parent or self
@@ -1035,7 +1037,7 @@ class Worker:
         data |= {"sequence": self._sequence, "turnId": self._turn_id, "stepIndex": max(step, 0)}
         self._append(template.type, data | more, owned=owned)
 
-    async def _wait_for(self, request: Mapping[str, Any], asking: "Worker") -> Answered:
+    async def _wait_for(self, request: Mapping[str, Any], asking: "EveWorker") -> EveAnswer:
         while True:
             item = await self._next()
             if item.kind != "post":
@@ -1062,7 +1064,7 @@ class Worker:
             self.emit("turn_completed")
             self._waiting()
 
-    def _beside(self, said: Input, asking: "Worker") -> None:
+    def _beside(self, said: EveInput, asking: "EveWorker") -> None:
         """Take a message that came with an answer, which only T allows: it is for the step after
         that with the results, or for a turn of its own where a child has asked."""
         if asking is self:
@@ -1070,7 +1072,7 @@ class Worker:
         else:
             self._talk.inbox.put_nowait(replace(said, post=replace(said.post, answers=())))
 
-    async def _next(self) -> Input:
+    async def _next(self) -> EveInput:
         """The next input of a session that waits; a cancel ends a held turn only."""
         talk = self._talk
         while True:
@@ -1104,7 +1106,7 @@ class Worker:
 
     # Children.
 
-    async def _delegate(self, beat: Delegate) -> None:
+    async def _delegate(self, beat: DelegateBeat) -> None:
         child = self._eve.begin(child=True)
         input_ = {"message": beat.task}
         call_id = self._call(beat.name, input_, shown=False)
@@ -1119,7 +1121,7 @@ class Worker:
         if not self._variant.tokens:
             members["presentation"] = {call_id: {"label": f"{beat.name}: {beat.task}"}}
         self.emit("delegation", **members)
-        worker = Worker(self._eve, child, parent=self)
+        worker = EveWorker(self._eve, child, parent=self)
         worker._call_id = call_id
         worker._asked_at = self._steps - 1
         worker._task_id = f"{beat.name}-{self._eve.name('abcdefghijkmnpqrstuvwxyz0123456789', 6)}"
@@ -1129,7 +1131,7 @@ class Worker:
         else:
             await self._called_child(worker, beat, call_id)
 
-    async def _held_child(self, worker: "Worker", beat: Delegate, call_id: str) -> None:
+    async def _held_child(self, worker: "EveWorker", beat: DelegateBeat, call_id: str) -> None:
         task = {"callId": call_id, "name": beat.name, "taskId": worker._task_id}
         self.emit("task_started", **task)
         receipt = self._frames["receipt"].inner("result", callId=call_id, toolName=beat.name)
@@ -1147,7 +1149,7 @@ class Worker:
         self._input_tokens += worker._input_tokens
         self.emit("task_settled", **task, output=output)
 
-    async def _called_child(self, worker: "Worker", beat: Delegate, call_id: str) -> None:
+    async def _called_child(self, worker: "EveWorker", beat: DelegateBeat, call_id: str) -> None:
         self.emit(
             "called",
             callId=call_id,
@@ -1180,10 +1182,10 @@ class Worker:
         }
         self.emit("child_result", result=inner, **asked_in)
 
-    async def work(self, beat: Delegate) -> str:
+    async def work(self, beat: DelegateBeat) -> str:
         """Play a child; returns its last text."""
         text = f'You are the subagent "{beat.name}".\n\nCaller message:\n{beat.task}'
-        said = Input("post", Post(text=text, parts=({"text": text, "type": "text"},)))
+        said = EveInput("post", EvePost(text=text, parts=({"text": text, "type": "text"},)))
         self._open_turn(said=said)
         # A cancel of the parent is one of the child.
         assert self._parent is not None
@@ -1199,9 +1201,9 @@ class Worker:
 
 
 _UNHEARD_OF: Mapping[type[Beat], str] = {
-    Compact: "compaction within a turn",
-    Remember: "notes",
-    Odd: "records that its page does not know",
+    CompactBeat: "compaction within a turn",
+    RememberBeat: "notes",
+    OddBeat: "records that its page does not know",
 }
 _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -1212,7 +1214,7 @@ def _action(
     return {**request["action"], "callId": call_id, "toolName": tool, "input": dict(input_)}
 
 
-def _resolution(request: Mapping[str, Any], answer: Answered | None) -> dict[str, object]:
+def _resolution(request: Mapping[str, Any], answer: EveAnswer | None) -> dict[str, object]:
     """What `input.resolved` says of a request; without an answer it was put aside (section 9.4)."""
     shown = {"kind": request["kind"], "requestId": request["requestId"]}
     if answer is None:
@@ -1226,7 +1228,7 @@ def _resolution(request: Mapping[str, Any], answer: Answered | None) -> dict[str
     return {**shown, "outcome": outcome, "response": response}
 
 
-def _last_text(log: Sequence[Entry]) -> str:
+def _last_text(log: Sequence[EveRecord]) -> str:
     said = [
         json.loads(entry.data)["data"]["message"]
         for entry in log
@@ -1241,20 +1243,20 @@ def _label(answer: Mapping[str, Any]) -> str:
     return {"approve": "Yes", "deny": "No"}.get(chosen, chosen)
 
 
-def _said(item: Input, text: str) -> Input:
+def _said(item: EveInput, text: str) -> EveInput:
     parts = ({"text": text, "type": "text"},)
-    return Input(item.kind, replace(item.post, text=text, parts=parts), item.delivery)
+    return EveInput(item.kind, replace(item.post, text=text, parts=parts), item.delivery)
 
 
-def _fits(request: Mapping[str, Any], item: Input) -> Answered | None:
+def _fits(request: Mapping[str, Any], item: EveInput) -> EveAnswer | None:
     """The answer that an input is to a request, or None (section 9.4)."""
     for answer in item.post.answers:
         if answer["requestId"] == request["requestId"]:
-            return Answered(answer.get("optionId"), answer.get("text"))
+            return EveAnswer(answer.get("optionId"), answer.get("text"))
     text = item.post.text
     if text is None or item.post.answers:
         return None
     for number, option in enumerate(request.get("options", ()), start=1):
         if text.strip().lower() in (option["id"].lower(), option["label"].lower(), str(number)):
-            return Answered(option["id"], said=item)
-    return Answered(text=text, said=item) if request["allowFreeform"] else None
+            return EveAnswer(option["id"], said=item)
+    return EveAnswer(text=text, said=item) if request["allowFreeform"] else None

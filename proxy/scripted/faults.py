@@ -17,7 +17,6 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from proxy.scripted.mutations import altered
 
@@ -25,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class StreamEnd:
     """The body of a stream ends after that many events or bytes; how, its kinds say."""
 
     after_event: int | None = None
@@ -38,19 +37,19 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(End):
+class Cut(StreamEnd):
     """The connection is closed there; with `clean` the body ends in order, as if complete."""
 
     clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reset(End):
+class ConnectionReset(StreamEnd):
     """The connection is reset there (TCP RST): the reader gets an error, not an end."""
 
 
 @dataclass(frozen=True, slots=True)
-class HalfClose(End):
+class HalfClose(StreamEnd):
     """Nothing more is sent there (TCP FIN), and the connection stays open to the other side."""
 
 
@@ -152,7 +151,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class NoAnswer:
     """No byte of an answer ever comes; with `done` what was asked for happens all the same."""
 
     done: bool = True
@@ -167,7 +166,7 @@ class SlowHead:
 
 Fault = (
     Cut
-    | Reset
+    | ConnectionReset
     | HalfClose
     | HalfFrame
     | Stall
@@ -181,13 +180,13 @@ Fault = (
     | WrongContentType
     | Redirect
     | Status
-    | Silence
+    | NoAnswer
     | SlowHead
 )
 
 
 _OF_STREAMS = (
-    End
+    StreamEnd
     | HalfFrame
     | Stall
     | Garbage
@@ -199,12 +198,30 @@ _OF_STREAMS = (
     | SplitCharacters
 )
 
-KINDS: Mapping[str, type[Fault]] = {kind.__name__: kind for kind in get_args(Fault)}
-"""Every fault by its name; each can be drawn."""
+KINDS: Mapping[str, type[Fault]] = {
+    "Cut": Cut,
+    "Reset": ConnectionReset,
+    "HalfClose": HalfClose,
+    "HalfFrame": HalfFrame,
+    "Stall": Stall,
+    "Garbage": Garbage,
+    "LoseTurn": LoseTurn,
+    "Duplicate": Duplicate,
+    "Reorder": Reorder,
+    "Altered": Altered,
+    "Mutated": Mutated,
+    "SplitCharacters": SplitCharacters,
+    "WrongContentType": WrongContentType,
+    "Redirect": Redirect,
+    "Status": Status,
+    "Silence": NoAnswer,
+    "SlowHead": SlowHead,
+}
+"""Every fault by its name on the command line; each can be drawn."""
 
 SEEDED: tuple[type[Fault], ...] = (
     Cut,
-    Reset,
+    ConnectionReset,
     HalfClose,
     HalfFrame,
     Garbage,
@@ -341,7 +358,7 @@ class Faults:
             Cut(after_event=place),
             Cut(at_byte=byte),
             Cut(after_event=place, clean=True),
-            Reset(at_byte=byte),
+            ConnectionReset(at_byte=byte),
             HalfClose(at_byte=byte),
             HalfFrame(place),
             Stall(place, source.choice((None, 1.0, 20.0))),
@@ -356,7 +373,7 @@ class Faults:
             Redirect(),
             # Those that pass: a 404 or 410 of a stream says that its session is gone.
             Status(source.choice((425, 429, 500, 502, 503, 504))),
-            Silence(done=source.random() < 0.5),
+            NoAnswer(done=source.random() < 0.5),
             SlowHead(),
         )
         return source.choice([fault for fault in drawn if isinstance(fault, tuple(self._kinds))])

@@ -3,8 +3,8 @@
 It serves the session routes of the Herm page (sections 2 to 6) and the agents that a client needs
 to get there. What it sends are templates quoted from the page (`herm_frames`), what it accepts is
 only what the page documents (`herm_requests`), and it shares no code with the Herm codecs, so a
-codec that is wrong cannot agree with itself. A `Variant` chooses between the forms that the page
-leaves open; a `Faults` plan breaks requests on purpose.
+codec that is wrong cannot agree with itself. A `HermVariant` chooses between the forms that the
+page leaves open; a `Faults` plan breaks requests on purpose.
 
 Any agent id opens sessions: the story is the same for all.
 """
@@ -20,8 +20,16 @@ from proxy.scripted.backend import Refusal
 from proxy.scripted.faults import Faults, Status
 from proxy.scripted.herm_frames import BODIES
 from proxy.scripted.herm_requests import parse_batch, parse_changes, parse_page
-from proxy.scripted.herm_turns import DEFAULT, ScriptedHerm, Talk, Variant
-from proxy.scripted.serving import Body, BodyOver, application, broken, json_response, late, note
+from proxy.scripted.herm_turns import DEFAULT, HermVariant, ScriptedHerm, ScriptedHermSession
+from proxy.scripted.http_app import (
+    BodyOver,
+    StreamBody,
+    application,
+    broken,
+    json_response,
+    late,
+    note,
+)
 
 # Page, section 4.3: a comment at least every 15 to 30 seconds; sooner, so that a person sees one.
 HEARTBEAT_S = 10.0
@@ -136,7 +144,7 @@ def _page(found: Sequence[object], limit: int, cursor: str) -> web.Response:
     return json_response(BODIES["page"].filled(data=page, nextCursor=following))
 
 
-def _talk(request: web.Request) -> Talk:
+def _talk(request: web.Request) -> ScriptedHermSession:
     return request.app[HERM].talk(request.match_info["session"])
 
 
@@ -213,7 +221,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
         headers={"Content-Type": content_type or "text/event-stream", "Cache-Control": "no-cache"}
     )
     await response.prepare(request)
-    body = Body(herm, request, response, lambda: herm.lose(talk))
+    body = StreamBody(herm, request, response, lambda: herm.lose(talk))
     # The stream ends by a fault, or the client leaves; the turn goes on.
     with suppress(BodyOver, ConnectionResetError):
         await body.frames(())
@@ -236,7 +244,7 @@ async def _absent(request: web.Request) -> web.StreamResponse:
 def create_herm_app(
     *,
     key: str | None = None,
-    variant: Variant = DEFAULT,
+    variant: HermVariant = DEFAULT,
     faults: Faults | None = None,
     clock: Clock | None = None,
     pace: float = 1.0,

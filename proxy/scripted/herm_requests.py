@@ -20,7 +20,7 @@ MAX_TEXT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class HermBatch:
     """A valid body of a POST of events."""
 
     events: tuple[dict[str, object], ...]
@@ -62,7 +62,7 @@ def _json(body: bytes, content_type: str) -> object:
     return value
 
 
-def parse_batch(body: bytes, content_type: str, *, form: Body, strict: bool) -> Batch:
+def parse_batch(body: bytes, content_type: str, *, form: Body, strict: bool) -> HermBatch:
     """Read a body of a POST of events; `form` says which spellings of a batch are known.
 
     Raises:
@@ -82,7 +82,7 @@ def parse_batch(body: bytes, content_type: str, *, form: Body, strict: bool) -> 
     events = tuple(_event(number, item, strict) for number, item in enumerate(value))
     if sum(event["type"] == "user.message" for event in events) > 1:
         raise _bad("at most one user.message in a request")
-    return Batch(events)
+    return HermBatch(events)
 
 
 def _event(number: int, item: object, strict: bool) -> dict[str, object]:

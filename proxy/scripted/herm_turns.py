@@ -15,29 +15,29 @@ from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from proxy.base.clock import Clock
-from proxy.scripted.backend import Backend, Followed, Refusal, iso
+from proxy.scripted.backend import FollowedConversation, Refusal, ScriptedBackend, iso
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm_frames import BODIES, EVENTS
-from proxy.scripted.herm_requests import Batch, Body
+from proxy.scripted.herm_requests import Body, HermBatch
 from proxy.scripted.scripts import (
-    Approve,
-    ApproveAll,
-    Ask,
-    AskSealed,
+    ApproveAllBeat,
+    ApproveBeat,
+    AskBeat,
+    AskSealedBeat,
     Beat,
-    Compact,
-    Delegate,
-    Fail,
-    Limit,
-    Odd,
-    Produce,
-    Remember,
-    Run,
-    Say,
-    SignIn,
-    Think,
+    CompactBeat,
+    DelegateBeat,
+    FailBeat,
+    LimitBeat,
+    OddBeat,
+    ProduceBeat,
+    RememberBeat,
+    RunBeat,
+    SayBeat,
+    SignInBeat,
+    ThinkBeat,
     ToolCall,
-    UseCustomTool,
+    UseCustomToolBeat,
     beats_for,
     lacking,
 )
@@ -45,7 +45,7 @@ from proxy.scripted.templates import dump
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class HermVariant:
     """One choice for each thing that the Herm page leaves open (its marks I and U).
 
     Args:
@@ -94,11 +94,11 @@ class Variant:
     strict: bool = True
 
 
-DEFAULT = Variant()
+DEFAULT = HermVariant()
 
 
 @dataclass(slots=True)
-class Entry:
+class HermEnvelope:
     """One envelope in its place."""
 
     envelope: dict[str, object]
@@ -107,7 +107,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Open:
+class HermRequest:
     """A request that a turn waits for: which event answers it, and the answer once it came."""
 
     id: str
@@ -117,7 +117,7 @@ class Open:
 
 
 @dataclass(slots=True)
-class Talk(Followed):
+class ScriptedHermSession(FollowedConversation):
     """One session: what it is, what was said, what runs and what it waits for."""
 
     id: str
@@ -125,11 +125,11 @@ class Talk(Followed):
     metadata: dict[str, object]
     archived: bool = False
     sequence: int = 0
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[HermEnvelope] = field(default_factory=list)
     turns: int = 0
     runner: asyncio.Task[None] | None = None
     interrupted: bool = False
-    pending: dict[str, Open] = field(default_factory=dict)
+    pending: dict[str, HermRequest] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     steering: deque[str] = field(default_factory=deque)
 
@@ -139,14 +139,14 @@ def blocks(text: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": text}]
 
 
-class ScriptedHerm(Backend[Talk]):
+class ScriptedHerm(ScriptedBackend[ScriptedHermSession]):
     """The state of one scripted Herm: sessions, requests received, requests refused."""
 
     def __init__(
         self,
         *,
         key: str | None,
-        variant: Variant,
+        variant: HermVariant,
         faults: Faults,
         clock: Clock,
         pace: float,
@@ -168,7 +168,7 @@ class ScriptedHerm(Backend[Talk]):
         self._numbers[kind] = self._numbers.get(kind, 0) + 1
         return f"{kind}_{self._started_ms:x}{self._numbers[kind]:04d}"
 
-    def talk(self, session_id: str) -> Talk:
+    def talk(self, session_id: str) -> ScriptedHermSession:
         """Return a session.
 
         Raises:
@@ -179,7 +179,7 @@ class ScriptedHerm(Backend[Talk]):
             raise Refusal(404, "not_found", "There is no such session.")
         return talk
 
-    def create(self, agent_id: str, members: Mapping[str, object]) -> Talk:
+    def create(self, agent_id: str, members: Mapping[str, object]) -> ScriptedHermSession:
         """Make a session (page, section 2.2)."""
         session_id = self.new_id("session")
         created = iso(self.clock.now())[:19] + "Z"
@@ -191,18 +191,20 @@ class ScriptedHerm(Backend[Talk]):
             createdAt=created,
         )
         metadata = members.get("metadata")
-        talk = Talk(session_id, record, dict(metadata) if isinstance(metadata, dict) else {})
+        talk = ScriptedHermSession(
+            session_id, record, dict(metadata) if isinstance(metadata, dict) else {}
+        )
         self.talks[session_id] = talk
         return talk
 
-    def describe(self, talk: Talk) -> dict[str, object]:
+    def describe(self, talk: ScriptedHermSession) -> dict[str, object]:
         """Return the session object."""
         status = "archived" if talk.archived else "idle"
         if talk.runner is not None and not talk.pending:
             status = "running"
         return {**talk.record, "status": status, "metadata": talk.metadata}
 
-    def history(self, talk: Talk) -> list[dict[str, object]]:
+    def history(self, talk: ScriptedHermSession) -> list[dict[str, object]]:
         """Return `messages` of a session (page, section 2.3)."""
         messages: list[dict[str, object]] = []
         for entry in talk.entries:
@@ -214,7 +216,9 @@ class ScriptedHerm(Backend[Talk]):
                 messages.append({"role": "agent", "content": payload["content"]})
         return messages
 
-    def write(self, talk: Talk, payload: dict[str, object], *, status: str = "complete") -> Entry:
+    def write(
+        self, talk: ScriptedHermSession, payload: dict[str, object], *, status: str = "complete"
+    ) -> HermEnvelope:
         """Put an envelope in its place; what lists and streams have of it, the variant says."""
         type_ = str(payload["type"])
         delta = payload.get("delta") is True
@@ -235,7 +239,7 @@ class ScriptedHerm(Backend[Talk]):
             del envelope["sequence"]
         is_input = type_.startswith("user.")
         listed = not delta and type_ != "session.title_updated"
-        entry = Entry(
+        entry = HermEnvelope(
             envelope,
             listed=listed and (self.variant.list_inputs or not is_input),
             streamed=self.variant.echo_inputs or not is_input,
@@ -244,7 +248,7 @@ class ScriptedHerm(Backend[Talk]):
         talk.wake()
         return entry
 
-    def frame(self, entry: Entry) -> bytes:
+    def frame(self, entry: HermEnvelope) -> bytes:
         """Write an envelope as a frame of the stream (page, section 4.3)."""
         data = dump(entry.envelope)
         if self.variant.lines == "data":
@@ -252,7 +256,7 @@ class ScriptedHerm(Backend[Talk]):
         envelope = entry.envelope
         return f"event: {envelope['type']}\nid: {envelope['id']}\ndata: {data}\n\n".encode()
 
-    def first_after(self, talk: Talk, last_event_id: str | None) -> int:
+    def first_after(self, talk: ScriptedHermSession, last_event_id: str | None) -> int:
         """Return the place in a session's entries where a stream begins (page, section 4.3)."""
         if last_event_id and self.variant.resume:
             for place, entry in enumerate(talk.entries):
@@ -260,7 +264,7 @@ class ScriptedHerm(Backend[Talk]):
                     return place + 1
         return 0 if self.variant.fresh_stream == "history" else len(talk.entries)
 
-    def take(self, talk: Talk, batch: Batch) -> list[dict[str, object]]:
+    def take(self, talk: ScriptedHermSession, batch: HermBatch) -> list[dict[str, object]]:
         """Take a batch as a whole and return its envelopes (page, sections 3 and 3.1).
 
         Raises:
@@ -280,7 +284,7 @@ class ScriptedHerm(Backend[Talk]):
             self._apply(talk, event, entry)
         return accepted
 
-    def _check(self, talk: Talk, event: Mapping[str, object]) -> None:
+    def _check(self, talk: ScriptedHermSession, event: Mapping[str, object]) -> None:
         match event["type"]:
             case "user.message" if talk.runner is not None:
                 raise Refusal(409, "turn_running", "A turn runs; wait for its end.")
@@ -298,7 +302,9 @@ class ScriptedHerm(Backend[Talk]):
             raise Refusal(400, "validation_error", f"This takes a {open_.takes}.")
         talk.take_answer()
 
-    def _apply(self, talk: Talk, event: dict[str, object], entry: Entry) -> None:
+    def _apply(
+        self, talk: ScriptedHermSession, event: dict[str, object], entry: HermEnvelope
+    ) -> None:
         match event["type"]:
             case "user.message":
                 content = event["content"]
@@ -317,7 +323,7 @@ class ScriptedHerm(Backend[Talk]):
                 talk.over.add(name)
                 open_.answered.set_result(event)
 
-    def _begin(self, talk: Talk, message: str, entry: Entry) -> None:
+    def _begin(self, talk: ScriptedHermSession, message: str, entry: HermEnvelope) -> None:
         if self.stopping.is_set():
             raise Refusal(503, "unavailable", "This Herm is going away.")
         talk.turns += 1
@@ -325,11 +331,11 @@ class ScriptedHerm(Backend[Talk]):
         talk.steering.clear()
         entry.envelope["status"] = "complete"
         entry.envelope["processedAt"] = iso(self.clock.now())
-        stage = Stage(self, talk)
+        stage = HermStage(self, talk)
         beats = beats_for(message, turn=talk.turns)
         talk.runner = self._tasks.start(stage.play(beats), f"{talk.id} turn {talk.turns}")
 
-    def lose(self, talk: Talk) -> None:
+    def lose(self, talk: ScriptedHermSession) -> None:
         """Forget the running turn, as a killed container does: no event tells of it."""
         if talk.runner is not None:
             talk.runner.cancel()
@@ -337,17 +343,17 @@ class ScriptedHerm(Backend[Talk]):
         talk.pending.clear()
 
 
-class Stage:
+class HermStage:
     """Plays the beats of one turn into its session."""
 
-    def __init__(self, herm: ScriptedHerm, talk: Talk) -> None:
+    def __init__(self, herm: ScriptedHerm, talk: ScriptedHermSession) -> None:
         self._herm = herm
         self._talk = talk
         self._variant = herm.variant
         self._run: tuple[str, list[str]] | None = None
         self._child: list[str] | None = None
 
-    def emit(self, name: str, /, **members: object) -> Entry:
+    def emit(self, name: str, /, **members: object) -> HermEnvelope:
         """Write one event with these members in its template."""
         return self._herm.write(self._talk, EVENTS[name].filled(**members))
 
@@ -366,7 +372,7 @@ class Stage:
             self.running()
             for beat in beats:
                 await self._beat(beat)
-            if not isinstance(beats[-1], Fail):
+            if not isinstance(beats[-1], FailBeat):
                 self._close_run()
                 self._over()
                 self.idle({"type": "end_turn"})
@@ -401,37 +407,37 @@ class Stage:
 
     async def _beat(self, beat: Beat) -> None:
         match beat:
-            case Think(pieces):
+            case ThinkBeat(pieces):
                 await self._deltas("agent.thinking", pieces)
-            case Say(pieces, gap_s):
+            case SayBeat(pieces, gap_s):
                 await self._deltas("agent.message", pieces, gap_s)
-            case Run(calls):
+            case RunBeat(calls):
                 await self._tools(calls)
-            case Approve():
+            case ApproveBeat():
                 await self._approve(beat)
-            case ApproveAll(approvals):
+            case ApproveAllBeat(approvals):
                 await self._approve_all(approvals)
-            case Ask():
+            case AskBeat():
                 await self._ask(beat)
-            case AskSealed():
+            case AskSealedBeat():
                 await self._ask_sealed(beat)
-            case UseCustomTool():
+            case UseCustomToolBeat():
                 await self._custom(beat)
-            case Delegate():
+            case DelegateBeat():
                 await self._delegate(beat)
-            case Odd():
+            case OddBeat():
                 self._close_run()
                 self._herm.write(self._talk, {"type": "agent.future_event", "anything": 1})
                 await self._deltas("agent.message", ("Something new: ",))
-            case Fail():
+            case FailBeat():
                 self._close_run()
                 self._over()
                 self.idle({"type": "error", "message": f"{beat.code}: {beat.message}"})
-            case Compact():
+            case CompactBeat():
                 await self._lack("event for a shorter history")
-            case Remember():
+            case RememberBeat():
                 await self._lack("event for notes")
-            case Produce() | SignIn() | Limit():
+            case ProduceBeat() | SignInBeat() | LimitBeat():
                 await self._lack(lacking(beat))
             case _:
                 assert_never(beat)
@@ -507,7 +513,7 @@ class Stage:
     def _open(self, id_: str, envelope_id: str, takes: str) -> asyncio.Future[dict[str, object]]:
         answered: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
         self._talk.over.discard(id_)
-        self._talk.pending[id_] = Open(id_, envelope_id, takes, answered)
+        self._talk.pending[id_] = HermRequest(id_, envelope_id, takes, answered)
         return answered
 
     def _waits(self) -> None:
@@ -527,12 +533,12 @@ class Stage:
             self.running()
         return answer
 
-    async def _approve(self, beat: Approve) -> None:
+    async def _approve(self, beat: ApproveBeat) -> None:
         self._talk.refusals = beat.refusals
         call_id = self._call(beat.call, asks=True)
         await self._confirmed(beat, call_id, await self._wait(call_id, "user.tool_confirmation"))
 
-    async def _approve_all(self, approvals: Sequence[Approve]) -> None:
+    async def _approve_all(self, approvals: Sequence[ApproveBeat]) -> None:
         """Ask for several at once: one idle lists them all (section 5). As in the API that this one
         follows, another one lists the rest while some are open after an answer, and what is
         answered in one request is one step."""
@@ -549,7 +555,9 @@ class Stage:
         for beat, call_id, answered in asked:
             await self._confirmed(beat, call_id, answered.result())
 
-    async def _confirmed(self, beat: Approve, call_id: str, answer: Mapping[str, object]) -> None:
+    async def _confirmed(
+        self, beat: ApproveBeat, call_id: str, answer: Mapping[str, object]
+    ) -> None:
         if answer["result"] == "allow":
             self._result(call_id, beat.call)
             said = beat.granted
@@ -560,7 +568,7 @@ class Stage:
         more = () if scope == "once" else (f" I remember this: {scope}.",)
         await self._deltas("agent.message", (*said, *more))
 
-    async def _ask(self, beat: Ask) -> None:
+    async def _ask(self, beat: AskBeat) -> None:
         self._close_run()
         request_id = self._herm.new_id("req")
         choices = list(beat.options) or None
@@ -574,7 +582,7 @@ class Stage:
         words = str(answer["answer"]) or "(skipped)"
         await self._deltas("agent.message", (beat.reply.replace("{answer}", words),))
 
-    async def _ask_sealed(self, beat: AskSealed) -> None:
+    async def _ask_sealed(self, beat: AskSealedBeat) -> None:
         self._close_run()
         request_id = self._herm.new_id("req")
         if self._variant.sealed_events:
@@ -604,7 +612,7 @@ class Stage:
         text = f"Your token is {value}, right? "
         await self._deltas("agent.message", [text[at : at + 3] for at in range(0, len(text), 3)])
 
-    async def _custom(self, beat: UseCustomTool) -> None:
+    async def _custom(self, beat: UseCustomToolBeat) -> None:
         self._close_run()
         call_id = self._herm.new_id("custom_toolu")
         self.emit("agent.custom_tool_use", id=call_id, tool=beat.tool, input=dict(beat.input))
@@ -616,7 +624,7 @@ class Stage:
             words = f"an error, {words}"
         await self._deltas("agent.message", (beat.reply.replace("{result}", words),))
 
-    async def _delegate(self, beat: Delegate) -> None:
+    async def _delegate(self, beat: DelegateBeat) -> None:
         self._close_run()
         thread = self._herm.new_id("thread")
         self.emit(

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class JsonText:
     """JSON text, or what claims to be, as it is to be written."""
 
     text: str
 
 
-def _nested(depth: int) -> Raw:
-    return Raw("[" * depth + "]" * depth)
+def _nested(depth: int) -> JsonText:
+    return JsonText("[" * depth + "]" * depth)
 
 
 VALUES: tuple[object, ...] = (
@@ -36,11 +36,11 @@ VALUES: tuple[object, ...] = (
     2**63,
     2**70,
     -(2**63) - 1,
-    Raw("1e999"),
-    Raw("-1e999"),
-    Raw("1e308"),
-    Raw("NaN"),
-    Raw("-0"),
+    JsonText("1e999"),
+    JsonText("-1e999"),
+    JsonText("1e308"),
+    JsonText("NaN"),
+    JsonText("-0"),
     "",
     " ",
     "\0",
@@ -58,8 +58,8 @@ VALUES: tuple[object, ...] = (
     "true",
     "null",
     "\u202e\u0000\uffff",
-    Raw('"\\ud800"'),
-    Raw('"\\udc00\\ud800"'),
+    JsonText('"\\ud800"'),
+    JsonText('"\\udc00\\ud800"'),
     "\U0001f98a" * 40,
     "A" * 4096,
     [],
@@ -75,9 +75,9 @@ VALUES: tuple[object, ...] = (
 
 
 def written(value: object) -> str:
-    """Return a value as JSON text; what is `Raw` in it stands as it is."""
+    """Return a value as JSON text; what is `JsonText` in it stands as it is."""
     match value:
-        case Raw(text):
+        case JsonText(text):
             return text
         case dict():
             members = (f"{json.dumps(str(name))}:{written(one)}" for name, one in value.items())
@@ -113,7 +113,7 @@ def _changed(value: object, place: tuple[str | int, ...], source: random.Random)
         case 1 if isinstance(value, dict) and value:
             name = source.choice(sorted(value))
             twice = f"{json.dumps(name)}:{written(source.choice(VALUES))}"
-            return Raw("{" + twice + "," + written(value).removeprefix("{"))
+            return JsonText("{" + twice + "," + written(value).removeprefix("{"))
         case 2 if isinstance(value, dict):
             return {**value, source.choice(("__proto__", "extra", "")): source.choice(VALUES)}
         case 3 if isinstance(value, list):
@@ -135,6 +135,6 @@ def altered(value: object, source: random.Random) -> str:
     `source`."""
     for _ in range(source.choice((1, 1, 2, 3))):
         value = _changed(value, source.choice(list(_places(value))), source)
-        if isinstance(value, Raw):
+        if isinstance(value, JsonText):
             break
     return written(value)

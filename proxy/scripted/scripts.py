@@ -26,14 +26,14 @@ SLOW_GAP_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Think:
+class ThinkBeat:
     """Reasoning, in pieces."""
 
     pieces: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SayBeat:
     """Answer text, in pieces, with that many seconds before each piece."""
 
     pieces: tuple[str, ...]
@@ -51,14 +51,14 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunBeat:
     """Tools that run at once: all are called before the first returns."""
 
     calls: tuple[ToolCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Approve:
+class ApproveBeat:
     """A tool that needs a person's yes; the agent says one text or the other after the answer.
     `refusals` is how many answers the backend refuses before it takes one."""
 
@@ -70,15 +70,15 @@ class Approve:
 
 
 @dataclass(frozen=True, slots=True)
-class ApproveAll:
+class ApproveAllBeat:
     """Tools that one model call asks for and that each need a yes: all are asked at once, and the
     agent goes on when all are answered."""
 
-    approvals: tuple[Approve, ...]
+    approvals: tuple[ApproveBeat, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskBeat:
     """A question, with options or open; `{answer}` in the reply stands for what was answered."""
 
     question: str
@@ -87,7 +87,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class AskSealed:
+class AskSealedBeat:
     """A question whose answer nobody but the agent may see: a secret or a sudo password."""
 
     kind: str
@@ -98,7 +98,7 @@ class AskSealed:
 
 
 @dataclass(frozen=True, slots=True)
-class UseCustomTool:
+class UseCustomToolBeat:
     """A tool that the application runs; `{result}` in the reply stands for what it sent back."""
 
     tool: str
@@ -107,7 +107,7 @@ class UseCustomTool:
 
 
 @dataclass(frozen=True, slots=True)
-class SignIn:
+class SignInBeat:
     """A tool whose service a person must sign in to, elsewhere, before it runs."""
 
     service: str
@@ -117,7 +117,7 @@ class SignIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class LimitBeat:
     """The session has used up its tokens; a person says whether it goes on."""
 
     limit: int
@@ -126,7 +126,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Delegate:
+class DelegateBeat:
     """A child agent with its own beats; its last text is its output."""
 
     name: str
@@ -135,14 +135,14 @@ class Delegate:
 
 
 @dataclass(frozen=True, slots=True)
-class Produce:
+class ProduceBeat:
     """A structured result."""
 
     value: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class CompactBeat:
     """The agent shortens its history."""
 
     before_tokens: int
@@ -151,7 +151,7 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
+class RememberBeat:
     """The agent writes to its notes."""
 
     key: str
@@ -159,12 +159,12 @@ class Remember:
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class OddBeat:
     """Something that the dialect's page does not know."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class FailBeat:
     """The turn fails."""
 
     code: str
@@ -173,26 +173,26 @@ class Fail:
 
 
 Beat = (
-    Think
-    | Say
-    | Run
-    | Approve
-    | ApproveAll
-    | Ask
-    | AskSealed
-    | UseCustomTool
-    | SignIn
-    | Limit
-    | Delegate
-    | Produce
-    | Compact
-    | Remember
-    | Odd
-    | Fail
+    ThinkBeat
+    | SayBeat
+    | RunBeat
+    | ApproveBeat
+    | ApproveAllBeat
+    | AskBeat
+    | AskSealedBeat
+    | UseCustomToolBeat
+    | SignInBeat
+    | LimitBeat
+    | DelegateBeat
+    | ProduceBeat
+    | CompactBeat
+    | RememberBeat
+    | OddBeat
+    | FailBeat
 )
 
 # 02-thinking-and-tool.sse
-_THINK = Think(("The failing test is about rounding. ", "Look at the helper before guessing."))
+_THINK = ThinkBeat(("The failing test is about rounding. ", "Look at the helper before guessing."))
 _READ = ToolCall(
     "read_file",
     {"path": "/workspace/src/money.py"},
@@ -204,14 +204,14 @@ _READ_B = ToolCall("read_file", {"path": "/workspace/b.sql"}, "DROP TABLE u;\n")
 # Engine page, sections 8.6 and 8.7: a connector's dotted name and a failed result.
 _MAIL = ToolCall("gmail.read_thread", {"thread": "t-9"}, "", "connector token expired")
 # 03-hitl-permission-yes.sse
-_REMOVE = Approve(
+_REMOVE = ApproveBeat(
     ToolCall("bash", {"command": "rm -rf /srv/exports/2024"}),
     "Run `rm -rf /srv/exports/2024`?",
     (" Done, 4.1 GB freed.",),
     ("Understood, I left /srv/exports/2024 alone.",),
 )
 # 05-hitl-permission-denied.sse
-_HOSTS = Approve(
+_HOSTS = ApproveBeat(
     ToolCall("write_file", {"path": "/etc/hosts", "content": "10.0.0.9 build\n"}),
     "Write to /etc/hosts?",
     ("Written to /etc/hosts.",),
@@ -225,40 +225,43 @@ _HOSTS = Approve(
 def _text(argument: str) -> tuple[Beat, ...]:
     # 01-plain-text.sse
     return (
-        Say(
+        SayBeat(
             ("Basil likes ", "six hours of sun — ", "a south-facing sill at the café works."),
         ),
     )
 
 
 def _reason(argument: str) -> tuple[Beat, ...]:
-    return (_THINK, Say(("`to_cents` truncates instead of rounding, ", "so 19.99 becomes 1998.")))
+    return (
+        _THINK,
+        SayBeat(("`to_cents` truncates instead of rounding, ", "so 19.99 becomes 1998.")),
+    )
 
 
 def _tool(argument: str) -> tuple[Beat, ...]:
     # 02-thinking-and-tool.sse
     return (
         _THINK,
-        Say(("Checking the rounding helper.",)),
-        Run((_READ,)),
-        Say(("`to_cents` truncates instead of rounding, ", "so 19.99 becomes 1998.")),
+        SayBeat(("Checking the rounding helper.",)),
+        RunBeat((_READ,)),
+        SayBeat(("`to_cents` truncates instead of rounding, ", "so 19.99 becomes 1998.")),
     )
 
 
 def _tools(argument: str) -> tuple[Beat, ...]:
     # 08-long-turn.sse
     return (
-        Say(("Starting the audit.",)),
-        Run((_READ_A, _READ_B)),
-        Say(("One risk found: ", "b.sql drops table u ", "without a guard.")),
+        SayBeat(("Starting the audit.",)),
+        RunBeat((_READ_A, _READ_B)),
+        SayBeat(("One risk found: ", "b.sql drops table u ", "without a guard.")),
     )
 
 
 def _toolfail(argument: str) -> tuple[Beat, ...]:
     return (
-        Say(("Reading the thread.",)),
-        Run((_MAIL,)),
-        Say(("The mail connector must be connected again.",)),
+        SayBeat(("Reading the thread.",)),
+        RunBeat((_MAIL,)),
+        SayBeat(("The mail connector must be connected again.",)),
     )
 
 
@@ -267,22 +270,22 @@ def _approve(argument: str) -> tuple[Beat, ...]:
     remove = replace(_REMOVE, refusals=1) if argument == "refused" else _REMOVE
     afterwards = {"slowly": _slow("40"), "fails": _fail("")}
     after = afterwards.get(argument, ())
-    return (Say(("The old export is 4 GB; removing it frees the disk.",)), remove, *after)
+    return (SayBeat(("The old export is 4 GB; removing it frees the disk.",)), remove, *after)
 
 
 def _approve2(argument: str) -> tuple[Beat, ...]:
-    return (Say(("Two things need a go-ahead.",)), ApproveAll((_REMOVE, _HOSTS)))
+    return (SayBeat(("Two things need a go-ahead.",)), ApproveAllBeat((_REMOVE, _HOSTS)))
 
 
 def _approve_twice(argument: str) -> tuple[Beat, ...]:
-    return (Say(("Two things need a go-ahead.",)), _REMOVE, _HOSTS)
+    return (SayBeat(("Two things need a go-ahead.",)), _REMOVE, _HOSTS)
 
 
 def _ask(argument: str) -> tuple[Beat, ...]:
     # 04-hitl-question.sse
     return (
-        Say(("Two trains fit. ",)),
-        Ask(
+        SayBeat(("Two trains fit. ",)),
+        AskBeat(
             "Which departure do you prefer?",
             ("07:40", "09:10"),
             "Holding a seat on the {answer}.",
@@ -292,22 +295,22 @@ def _ask(argument: str) -> tuple[Beat, ...]:
 
 def _askopen(argument: str) -> tuple[Beat, ...]:
     return (
-        Say(("One thing is missing. ",)),
-        Ask("Which name shall the ticket carry?", (), "The ticket carries the name {answer}."),
+        SayBeat(("One thing is missing. ",)),
+        AskBeat("Which name shall the ticket carry?", (), "The ticket carries the name {answer}."),
     )
 
 
 def _custom(argument: str) -> tuple[Beat, ...]:
     return (
-        Say(("The application knows the stock. ",)),
-        UseCustomTool("lookup_stock", {"sku": "basil-7"}, "The application says: {result}"),
+        SayBeat(("The application knows the stock. ",)),
+        UseCustomToolBeat("lookup_stock", {"sku": "basil-7"}, "The application says: {result}"),
     )
 
 
 def _secret(argument: str) -> tuple[Beat, ...]:
     return (
-        Say(("The registry wants a token. ",)),
-        AskSealed(
+        SayBeat(("The registry wants a token. ",)),
+        AskSealedBeat(
             "secret",
             "REGISTRY_TOKEN",
             "Token for the package registry?",
@@ -319,8 +322,8 @@ def _secret(argument: str) -> tuple[Beat, ...]:
 
 def _sudo(argument: str) -> tuple[Beat, ...]:
     return (
-        Say(("The update needs root. ",)),
-        AskSealed(
+        SayBeat(("The update needs root. ",)),
+        AskSealedBeat(
             "sudo",
             "sudo",
             "Password for sudo?",
@@ -333,8 +336,8 @@ def _sudo(argument: str) -> tuple[Beat, ...]:
 def _signin(argument: str) -> tuple[Beat, ...]:
     # eve-0.80.1/server/sign-in.01.ndjson
     return (
-        Say(("The ledger knows. ",)),
-        SignIn(
+        SayBeat(("The ledger knows. ",)),
+        SignInBeat(
             "ledger",
             "Sign in to the ledger.",
             ToolCall("read_ledger", {"page": 3}, {"page": 3, "tokenLength": 8}),
@@ -345,31 +348,31 @@ def _signin(argument: str) -> tuple[Beat, ...]:
 
 def _limit(argument: str) -> tuple[Beat, ...]:
     # eve-0.80.1/server/session-limit.01.ndjson
-    return (Run((_READ_A,)), Limit(60, 84, ("I go on within the new budget.",)))
+    return (RunBeat((_READ_A,)), LimitBeat(60, 84, ("I go on within the new budget.",)))
 
 
 def _child(argument: str) -> tuple[Beat, ...]:
     return (
-        Say(("A colleague looks it up. ",)),
-        Delegate(
+        SayBeat(("A colleague looks it up. ",)),
+        DelegateBeat(
             "researcher",
             "Find the height of the north tower.",
-            (Run((_READ_A,)), Say(("The north tower is 84 m tall.",))),
+            (RunBeat((_READ_A,)), SayBeat(("The north tower is 84 m tall.",))),
         ),
-        Say(("The researcher says: 84 m.",)),
+        SayBeat(("The researcher says: 84 m.",)),
     )
 
 
 def _childask(argument: str) -> tuple[Beat, ...]:
     return (
-        Say(("A colleague clears the disk. ",)),
-        Delegate("cleaner", "Free the disk.", (_REMOVE,)),
-        Say(("The cleaner is done.",)),
+        SayBeat(("A colleague clears the disk. ",)),
+        DelegateBeat("cleaner", "Free the disk.", (_REMOVE,)),
+        SayBeat(("The cleaner is done.",)),
     )
 
 
 def _structured(argument: str) -> tuple[Beat, ...]:
-    return (Produce({"title": "Towers", "count": 2}),)
+    return (ProduceBeat({"title": "Towers", "count": 2}),)
 
 
 def _deltas(argument: str, default: int) -> int:
@@ -378,24 +381,26 @@ def _deltas(argument: str, default: int) -> int:
 
 
 def _long(argument: str) -> tuple[Beat, ...]:
-    return (Say(tuple(f"tick {n} " for n in range(_deltas(argument, DEFAULT_LONG)))),)
+    return (SayBeat(tuple(f"tick {n} " for n in range(_deltas(argument, DEFAULT_LONG)))),)
 
 
 def _slow(argument: str) -> tuple[Beat, ...]:
     count = _deltas(argument, DEFAULT_SLOW)
-    return (Say(tuple(f"tick {n} " for n in range(count)), SLOW_GAP_S),)
+    return (SayBeat(tuple(f"tick {n} " for n in range(count)), SLOW_GAP_S),)
 
 
 def _fail(argument: str) -> tuple[Beat, ...]:
     # 06b-error-then-errored-lifecycle.sse
-    return (Fail("LLM_RATE_LIMITED", "The provider is limiting requests.", {"retry_after": 12}),)
+    return (
+        FailBeat("LLM_RATE_LIMITED", "The provider is limiting requests.", {"retry_after": 12}),
+    )
 
 
 def _failmid(argument: str) -> tuple[Beat, ...]:
     # 06-error-mid-stream.sse
     return (
-        Say(("The first lighthouse was ", "built on ")),
-        Fail(
+        SayBeat(("The first lighthouse was ", "built on ")),
+        FailBeat(
             "LLM_PROVIDER_ERROR",
             "The model provider failed while generating.",
             {"provider": "anthropic"},
@@ -405,19 +410,19 @@ def _failmid(argument: str) -> tuple[Beat, ...]:
 
 def _compact(argument: str) -> tuple[Beat, ...]:
     # 08-long-turn.sse
-    return (Compact(31200, 9400), Say(("I have shortened my notes.",)))
+    return (CompactBeat(31200, 9400), SayBeat(("I have shortened my notes.",)))
 
 
 def _memory(argument: str) -> tuple[Beat, ...]:
     # 08-long-turn.sse
     return (
-        Remember("files_to_check", ["a.sql", "b.sql"]),
-        Say(("I noted which files to check.",)),
+        RememberBeat("files_to_check", ["a.sql", "b.sql"]),
+        SayBeat(("I noted which files to check.",)),
     )
 
 
 def _unknown(argument: str) -> tuple[Beat, ...]:
-    return (Odd(), Say(("There was something new in between.",)))
+    return (OddBeat(), SayBeat(("There was something new in between.",)))
 
 
 _SCRIPTS: Mapping[str, Callable[[str], tuple[Beat, ...]]] = {
@@ -465,7 +470,7 @@ def beats_for(message: str, *, turn: int, attachments: tuple[str, ...] = ()) -> 
     """
     commands = _COMMAND.findall(message)
     if not commands:
-        quoted: tuple[Beat, ...] = (Say(("You said: ", f"“{message}”.")),)
+        quoted: tuple[Beat, ...] = (SayBeat(("You said: ", f"“{message}”.")),)
     else:
         name, argument = commands[-1]
         script = _SCRIPTS.get(name)
@@ -473,26 +478,28 @@ def beats_for(message: str, *, turn: int, attachments: tuple[str, ...] = ()) -> 
             quoted = script(argument)
         else:
             known = ", ".join(SCRIPT_NAMES)
-            quoted = (Say((f"There is no script `{name}`; ", f"there are {known}.")),)
-    if isinstance(quoted[-1], Fail):
+            quoted = (SayBeat((f"There is no script `{name}`; ", f"there are {known}.")),)
+    if isinstance(quoted[-1], FailBeat):
         return quoted
     end = tuple(f" I received {attachment}." for attachment in attachments)
-    return (*quoted, Say((*end, f" (turn {turn})")))
+    return (*quoted, SayBeat((*end, f" (turn {turn})")))
 
 
-def lacking(beat: AskSealed | UseCustomTool | Delegate | Produce | SignIn | Limit) -> str:
+def lacking(
+    beat: AskSealedBeat | UseCustomToolBeat | DelegateBeat | ProduceBeat | SignInBeat | LimitBeat,
+) -> str:
     """Say what a dialect has not that cannot play this beat."""
     match beat:
-        case AskSealed(kind):
+        case AskSealedBeat(kind):
             return "passwords to ask for" if kind == "sudo" else "secrets to ask for"
-        case UseCustomTool():
+        case UseCustomToolBeat():
             return "tools that the application runs"
-        case Delegate():
+        case DelegateBeat():
             return "child agents"
-        case Produce():
+        case ProduceBeat():
             return "structured results"
-        case SignIn():
+        case SignInBeat():
             return "sign-in to ask for"
-        case Limit():
+        case LimitBeat():
             return "limit to ask about"
     assert_never(beat)

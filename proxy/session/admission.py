@@ -15,10 +15,10 @@ from typing import Any
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.model.about import check_metadata, merged
 from adapters.model.backend_names import for_backend
 from adapters.model.base import ClientCodec, Support
 from adapters.model.interactions import decide, declined
+from adapters.model.session_info import check_metadata, merged
 from adapters.model.state import RECEIVED_KINDS, LogState
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
 from proxy.base.errors import InteractionConflict, SessionClosed

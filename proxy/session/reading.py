@@ -13,7 +13,7 @@ from typing import Any
 
 from adapters.model import events as ev
 from adapters.model.base import Call, ClientCodec, CloseReason, Response
-from adapters.model.body import Body
+from adapters.model.file_body import FileBody
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.framing import TORN, FrameTooLarge
 from proxy.base.clock import Clock
@@ -180,7 +180,7 @@ class Reading:
         """
         body = call.request.body
         files: dict[str, bytes] = {}
-        for name in body.files if isinstance(body, Body) else ():
+        for name in body.files if isinstance(body, FileBody) else ():
             try:
                 data = await self._journal.blob(name)
             except JournalError as error:

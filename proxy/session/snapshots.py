@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.model import events as ev
-from adapters.model.about import About
+from adapters.model.session_info import SessionInfo
 from adapters.model.state import SNAPSHOT_SHAPE, LogState
 from adapters.model.stored import adapter_of
 from adapters.wire.jsonvalue import format_json, parse_json
@@ -29,7 +29,7 @@ SNAPSHOT_SHARE = 2048
 """Bytes of a snapshot of the state for each entry since the one before: a larger one, above 256 KiB
 by a long open block, is rarer. Only the newest is kept."""
 
-_ABOUT = adapter_of(About)
+_ABOUT = adapter_of(SessionInfo)
 
 STATE = "state"
 """The kind of the snapshots of a session's state."""
@@ -40,14 +40,14 @@ def may_have_one(row: SessionRow) -> bool:
     return row.last_seq > SNAPSHOT_ENTRIES
 
 
-async def told(journal: Journal, row: SessionRow) -> tuple[About, int]:
+async def told(journal: Journal, row: SessionRow) -> tuple[SessionInfo, int]:
     """Return what the events up to some seq say of what a session is, and that seq: what is after
     it is to be read."""
     if not may_have_one(row):
-        return About(), 0
+        return SessionInfo(), 0
     found = await journal.snapshot(row.key, STATE, SNAPSHOT_SHAPE)
     if found is None:
-        return About(), 0
+        return SessionInfo(), 0
     with reading_back(f"a snapshot of session `{row.id}`"):
         value: Any = parse_json(found.data)
         return _ABOUT.validate_python(value["state"]["about"]), found.seq

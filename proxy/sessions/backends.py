@@ -15,7 +15,7 @@ import aiohttp
 
 from adapters.model import commands as cmd
 from adapters.model.base import ClientCodec
-from adapters.offline.moves import Continuing
+from adapters.offline.moves import HandoverCodec
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from proxy.base.clock import Ids
@@ -178,7 +178,7 @@ class Backends:
             NotSupported: the dialect cannot be driven.
         """
         codec = self.codec(backend, leg.native_id or row.id)
-        return Continuing(codec) if leg.number else codec
+        return HandoverCodec(codec) if leg.number else codec
 
     def upstream(self, backend: BackendSettings) -> Upstream:
         """Return the connections to a backend."""

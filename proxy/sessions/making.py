@@ -10,7 +10,7 @@ from typing import Any
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.model.about import check_metadata
+from adapters.model.session_info import check_metadata
 from adapters.wire.errors import DragomanError
 from proxy.base.clock import Clock, Ids
 from proxy.base.repeats import REQUEST, Submission, identity

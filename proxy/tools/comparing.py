@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from adapters.captures import BadCapture, Capture, read_capture
-from adapters.captures.foreign import Foreign
+from adapters.captures.foreign import ForeignCapture
 from adapters.captures.kinds import is_foreign, read_any
 from adapters.model.events import Entry
 from adapters.offline.captured_log import frames_of, log_of
-from adapters.offline.compare.likeness import HEAD_BYTES, likeness
+from adapters.offline.compare.similarity import HEAD_BYTES, describe_input
 from adapters.offline.frames import RawFrame, raw_of
-from adapters.offline.raw_sides import Frames, Spoken
+from adapters.offline.raw_sides import DialectLog, Frames
 from adapters.offline.recorded_inputs import BadInput
-from adapters.offline.translate import Frame, Options, make_source
+from adapters.offline.translate import Frame, TranslateOptions, make_source
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -49,9 +49,9 @@ class Log:
     frames: Frames | None = None
 
     @property
-    def spoken(self) -> Spoken:
+    def spoken(self) -> DialectLog:
         """It as one side of a comparison."""
-        return Spoken(self.entries, self.dialect, self.frames)
+        return DialectLog(self.entries, self.dialect, self.frames)
 
 
 def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
@@ -80,8 +80,8 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
         )
     if dialect is None:
         raise Unreadable(
-            f"{name}: it is neither a capture nor a canonical log: {likeness(begin)}. A recorded"
-            " body needs --from DIALECT."
+            f"{name}: it is neither a capture nor a canonical log: {describe_input(begin)}."
+            " A recorded body needs --from DIALECT."
         )
     log = _of_body(begin, stream, name, dialect)
     if start is not None:
@@ -110,7 +110,7 @@ def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> 
         found = log_of(capture, dialect)
     except BadCapture as error:
         raise Unreadable(f"{error.whole}.") from None
-    notes = [*capture.notes] if isinstance(capture, Foreign) else []
+    notes = [*capture.notes] if isinstance(capture, ForeignCapture) else []
     notes += found.notes
     spoken = dialect or capture.head.dialect
     if all(entry.event.TYPE == "session.started" for entry in found.log):
@@ -147,7 +147,7 @@ def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:
 
 
 def _of_body(first: bytes, stream: BinaryIO, name: str, dialect: str) -> Log:
-    reader = make_source(dialect, Options())
+    reader = make_source(dialect, TranslateOptions())
     entries: list[Entry] = []
     try:
         for data in itertools.chain([first], iter(lambda: stream.read(READ_BYTES), b"")):
@@ -180,7 +180,7 @@ def _read_again(
         if number in numbers and number not in found:
             found[number] = RawFrame(f"line {line}", raw_of(frame))
 
-    reader = make_source(dialect, Options(seen=seen))
+    reader = make_source(dialect, TranslateOptions(seen=seen))
     stream.seek(start)
     for data in iter(lambda: stream.read(READ_BYTES), b""):
         for _ in reader.feed(data):

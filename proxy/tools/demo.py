@@ -40,7 +40,7 @@ from proxy.config.settings import (
     load_settings,
     parse_listen,
 )
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 
 HOST = "127.0.0.1"
 
@@ -197,7 +197,7 @@ async def run_demo(
     async with contextlib.AsyncExitStack() as stack:
         backends = []
         for dialect, create in BACKENDS.items():
-            url = await stack.enter_async_context(_backend(create(Options())))
+            url = await stack.enter_async_context(_backend(create(ScriptedOptions())))
             backends.append(("the demo", {"name": dialect, "dialect": dialect, "url": url}))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-"))
         given = settings.Options(Address(host, port).url.removeprefix("http://"), backends, origins)

@@ -26,14 +26,22 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapters.captures import Body, End, LeftOut, Record, Request, Response, body_of
+from adapters.captures import (
+    CapturedPiece,
+    CapturedRequest,
+    CapturedResponse,
+    ExchangeEnd,
+    MissingRecords,
+    Record,
+    body_of,
+)
 from adapters.captures.dialect import SessionNaming
 from adapters.captures.redact import Redactor
 from proxy.base.clock import Clock
 from proxy.http.loopback import foreign_name, is_loopback
 from proxy.recording.background import Background
 from proxy.recording.captures import Files
-from proxy.scripted.running import serve_alone
+from proxy.scripted.standalone import serve_alone
 from proxy.upstream.failures import read_failure, request_failure
 
 _log = logging.getLogger(__name__)
@@ -87,7 +95,7 @@ class _Exchange:
     def request(self, request: web.Request) -> None:
         """Write the head of the request."""
         made = functools.partial(
-            Request,
+            CapturedRequest,
             exchange=self.number,
             side="backend",
             at=self._recorder.now(),
@@ -100,7 +108,7 @@ class _Exchange:
     def response(self, answer: aiohttp.ClientResponse) -> None:
         """Write the head of the answer."""
         made = functools.partial(
-            Response,
+            CapturedResponse,
             exchange=self.number,
             at=self._recorder.now(),
             status=answer.status,
@@ -120,7 +128,7 @@ class _Exchange:
     def ended(self, how: Literal["ended", "broke", "left"], why: str | None = None) -> None:
         """Write the end."""
         end = functools.partial(
-            End, exchange=self.number, at=self._recorder.now(), how=how, why=why
+            ExchangeEnd, exchange=self.number, at=self._recorder.now(), how=how, why=why
         )
         self._recorder.background.put(self, lambda: self._end(end))
 
@@ -134,7 +142,7 @@ class _Exchange:
     def write(self, record: Record) -> None:
         """Write a record without its secrets, once these are known, or keep it until the session
         is known."""
-        if isinstance(record, Body) and self._held is not None:
+        if isinstance(record, CapturedPiece) and self._held is not None:
             (self._sent if record.of == "request" else self._answer).extend(record.data)
         for ready in self._recorder.redactor.add(record):
             self._write(self._recorder.files.line(ready))
@@ -156,7 +164,7 @@ class _Exchange:
         if found is not None:
             self._settle(found)
 
-    def _end(self, end: Callable[[], End]) -> None:
+    def _end(self, end: Callable[[], ExchangeEnd]) -> None:
         if self._broken:
             return
         # A backend may answer before it has the whole request.
@@ -166,7 +174,7 @@ class _Exchange:
             self._settle(made)
         record: Record = end()
         if self._left_out:
-            record = LeftOut(at=end().at, count=self._left_out + 1, exchange=self.number)
+            record = MissingRecords(at=end().at, count=self._left_out + 1, exchange=self.number)
         self.write(record)
 
     def _settle(self, session: str | None) -> None:

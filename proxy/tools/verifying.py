@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from adapters.captures import BadCapture
-from adapters.captures.foreign import Foreign
+from adapters.captures.foreign import ForeignCapture
 from adapters.captures.kinds import is_foreign, read_any
-from adapters.offline.verifying import Check, Verdict, verify
+from adapters.offline.verification import Verification, VerificationCheck, verify
 from proxy.tools.comparing import Case, Unreadable, is_log
 
 _HEAD_BYTES = 64 * 1024
@@ -56,7 +56,7 @@ def _is_log(file: Path) -> bool:
 
 def verify_file(
     file: Path, dialect: str | None, ignore: Sequence[str]
-) -> tuple[Verdict, list[str]]:
+) -> tuple[Verification, list[str]]:
     """Verify one capture; also returns what people should know of it.
 
     Raises:
@@ -67,26 +67,26 @@ def verify_file(
         data = file.read_bytes()
         if is_log(data.partition(b"\n")[0]):
             why = "it is a canonical log, without bodies: `dragoman diff` compares two"
-            return Verdict(name, (Check("the file", "not compared", why=why),)), []
+            return Verification(name, (VerificationCheck("the file", "not compared", why=why),)), []
         capture = read_any(data, name)
     except BadCapture as error:
         where = f"line {error.line}: " if error.line else ""
         return _unreadable(name, f"{where}{error.reason}"), []
     except OSError as error:
         return _unreadable(name, str(error.strerror or error)), []
-    notes = [*capture.notes] if isinstance(capture, Foreign) else []
+    notes = [*capture.notes] if isinstance(capture, ForeignCapture) else []
     if capture.left_out:
         why = "; ".join(capture.holes())
-        return Verdict(name, (Check("the file", "not compared", why=why),)), []
+        return Verification(name, (VerificationCheck("the file", "not compared", why=why),)), []
     notes += capture.holes()
     return verify(capture, dialect, ignore), [f"{name}: {note}" for note in notes]
 
 
-def _unreadable(name: str, why: str) -> Verdict:
-    return Verdict(name, (Check("the file", "cannot be read", why=why),))
+def _unreadable(name: str, why: str) -> Verification:
+    return Verification(name, (VerificationCheck("the file", "cannot be read", why=why),))
 
 
-def case_of(verdict: Verdict) -> Case:
+def case_of(verdict: Verification) -> Case:
     """Return a capture as a test case."""
     match verdict.outcome:
         case "cannot be read":
@@ -96,6 +96,6 @@ def case_of(verdict: Verdict) -> Case:
     return Case(verdict.name, list(_lines(verdict)))
 
 
-def _lines(verdict: Verdict) -> Iterator[str]:
+def _lines(verdict: Verification) -> Iterator[str]:
     for check in verdict.checks:
         yield from check.lines()

@@ -20,13 +20,13 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from adapters.model.base import Call, Response
-from adapters.model.body import Body as NamingFiles
+from adapters.model.file_body import FileBody
 from adapters.wire.errors import OFFENDING_LIMIT
 from adapters.wire.framing import FrameTooLarge
 from adapters.wire.framing.ndjson import NdjsonParser
 from adapters.wire.framing.sse import SseFrame, SseParser
 from adapters.wire.limits import is_light
-from adapters.wire.paths import segments_of
+from adapters.wire.url_paths import segments_of
 from proxy.base import traces
 from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.base.outcomes import Code, Outcome
@@ -263,7 +263,7 @@ class Upstream:
         if trace is not None:
             headers[traces.HEADER] = traces.child(trace)
         body = call.request.body
-        if not isinstance(body, NamingFiles):
+        if not isinstance(body, FileBody):
             return await self._asked(call, headers, _data(body), taken, body)
         async with self._carrying:
             files = await load()
@@ -442,7 +442,7 @@ def _data(body: bytes | None) -> bytes | io.BytesIO | None:
     return io.BytesIO(body) if body is not None and len(body) > PIECE_BYTES else body
 
 
-async def _pieces(body: NamingFiles, files: Mapping[str, bytes]) -> AsyncIterator[bytes]:
+async def _pieces(body: FileBody, files: Mapping[str, bytes]) -> AsyncIterator[bytes]:
     for piece in body.pieces(files):
         yield piece
         # A connection that takes all at once does not wait between.

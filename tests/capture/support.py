@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adapters.captures import Exchange
-from adapters.captures.foreign import Foreign
+from adapters.captures import CapturedExchange
+from adapters.captures.foreign import ForeignCapture
 from adapters.captures.kinds import read_any
 
 __all__ = ["CAPTURES", "SSE", "datas", "end_of", "foreign"]
@@ -19,20 +19,20 @@ SSE = (
 """The body that most of the files have."""
 
 
-def foreign(file: str | bytes) -> Foreign:
+def foreign(file: str | bytes) -> ForeignCapture:
     """Read a file of `fixtures/captures/`, or bytes."""
     data = file if isinstance(file, bytes) else (CAPTURES / file).read_bytes()
     capture = read_any(data, file if isinstance(file, str) else "x")
-    assert isinstance(capture, Foreign)
+    assert isinstance(capture, ForeignCapture)
     return capture
 
 
-def datas(exchange: Exchange) -> list[bytes]:
+def datas(exchange: CapturedExchange) -> list[bytes]:
     """Return the pieces of a response's body."""
     return [piece.data for piece in exchange.received]
 
 
-def end_of(exchange: Exchange) -> tuple[str, str | None]:
+def end_of(exchange: CapturedExchange) -> tuple[str, str | None]:
     """Return how and why an exchange ended."""
     assert exchange.end is not None
     return exchange.end.how, exchange.end.why

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from adapters.captures import (
     BadCapture,
     Capture,
-    End,
-    Event,
-    Head,
-    Request,
-    Response,
+    CapturedEvent,
+    CapturedRequest,
+    CapturedResponse,
+    CaptureHead,
+    ExchangeEnd,
     body_of,
     format_record,
     read_capture,
@@ -23,12 +23,12 @@ from adapters.captures import (
 from adapters.model import events as ev
 from tests.support.each import each
 
-HEAD = Head(made_by="dragoman 0.1.0", at=1_000.5, dialect="eve", session="s1")
-REQUEST = Request(
+HEAD = CaptureHead(made_by="dragoman 0.1.0", at=1_000.5, dialect="eve", session="s1")
+REQUEST = CapturedRequest(
     exchange=1, side="backend", at=1_001.0, method="POST", target="/a?b=c", headers=(("A", "b"),)
 )
-RESPONSE = Response(exchange=1, at=1_002.0, status=200, headers=(("X", "y"), ("X", "z")))
-END = End(exchange=1, at=1_004.0, how="ended")
+RESPONSE = CapturedResponse(exchange=1, at=1_002.0, status=200, headers=(("X", "y"), ("X", "z")))
+END = ExchangeEnd(exchange=1, at=1_004.0, how="ended")
 ENTRY = ev.Entry(1, 1_000, "s1", ev.SessionStarted(thread_id="main"))
 
 
@@ -43,7 +43,7 @@ def read(*parts: bytes) -> Capture:
 def whole() -> list[bytes]:
     piece = body_of(1, "request", 1_001.0, b"hello")
     answer = [body_of(1, "response", 1_003.0, data) for data in (b"\xc3", b"\xa9!")]
-    event = Event(at=1_003.5, entry=json.loads(ENTRY.encode()))
+    event = CapturedEvent(at=1_003.5, entry=json.loads(ENTRY.encode()))
     return lines(HEAD, REQUEST, piece, RESPONSE, *answer, event, END)
 
 

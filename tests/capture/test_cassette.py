@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from adapters.captures import BadCapture, Exchange
+from adapters.captures import BadCapture, CapturedExchange
 from adapters.captures.cassette import read_cassette
 from tests.capture.support import CAPTURES, SSE, datas, end_of, foreign
 from tests.support.each import each
@@ -38,7 +38,7 @@ def cassette(
     return json.dumps({"version": 1, "interactions": interactions} | members).encode()
 
 
-def one(data: bytes) -> Exchange:
+def one(data: bytes) -> CapturedExchange:
     (exchange,) = read_cassette(data, "x").exchanges
     return exchange
 

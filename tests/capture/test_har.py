@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.captures import BadCapture, Exchange
+from adapters.captures import BadCapture, CapturedExchange
 from adapters.captures.har import read_har
 from tests.capture.support import SSE, datas, end_of, foreign
 
@@ -30,7 +30,7 @@ def har(*entries: object, **log: object) -> bytes:
     return json.dumps({"log": {"entries": entries, **log}}).encode()
 
 
-def one(**members: Any) -> tuple[Exchange, list[str]]:
+def one(**members: Any) -> tuple[CapturedExchange, list[str]]:
     capture = foreign(har(entry(**members)))
     (exchange,) = capture.exchanges
     return exchange, capture.notes

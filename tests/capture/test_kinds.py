@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.captures import BadCapture, Head, format_record
+from adapters.captures import BadCapture, CaptureHead, format_record
 from adapters.captures.kinds import KINDS, read_any
 from tests.capture.support import CAPTURES
 
 FILES = sorted(file for file in CAPTURES.iterdir() if file.suffix != ".md")
-CAPTURE = format_record(Head(made_by="dragoman", at=1.0))
+CAPTURE = format_record(CaptureHead(made_by="dragoman", at=1.0))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

@@ -10,18 +10,18 @@ import pytest
 from adapters.captures import (
     BadCapture,
     Capture,
-    End,
-    Event,
-    Head,
-    Request,
-    Response,
+    CapturedEvent,
+    CapturedRequest,
+    CapturedResponse,
+    CaptureHead,
+    ExchangeEnd,
     body_of,
     format_record,
     read_capture,
 )
 from adapters.model import events as ev
 from adapters.offline.captured_log import log_of
-from adapters.offline.translate import Options, make_source
+from adapters.offline.translate import TranslateOptions, make_source
 from adapters.wire.errors import NotSupported
 from tests.test_project import REPOSITORY
 
@@ -34,29 +34,29 @@ Spoken = tuple[str, str, bytes, bytes]
 
 
 def capture(dialect: str | None, spoken: Sequence[Spoken], status: int = 200) -> Capture:
-    records: list[object] = [Head(made_by="a test", at=1.0, dialect=dialect, session="s1")]
+    records: list[object] = [CaptureHead(made_by="a test", at=1.0, dialect=dialect, session="s1")]
     for number, (method, target, said, answer) in enumerate(spoken, 1):
         media = "application/json" if answer[:1] == b"{" and method == "POST" else None
         media = media or MEDIA.get(dialect or "", "text/event-stream")
         at = float(number)
         records.append(
-            Request(exchange=number, side="backend", at=at, method=method, target=target)
+            CapturedRequest(exchange=number, side="backend", at=at, method=method, target=target)
         )
         if said:
             records.append(body_of(number, "request", at, said))
         headers = (("Content-Type", media),)
-        records.append(Response(exchange=number, at=at, status=status, headers=headers))
+        records.append(CapturedResponse(exchange=number, at=at, status=status, headers=headers))
         records += [
             body_of(number, "response", at, answer[:7]),
             body_of(number, "response", at, answer[7:]),
         ]
-        records.append(End(exchange=number, at=at, how="ended"))
+        records.append(ExchangeEnd(exchange=number, at=at, how="ended"))
     lines = [format_record(record) for record in records]  # type: ignore[arg-type]
     return read_capture(lines, "x.ndjson")
 
 
 def translated(dialect: str, body: bytes) -> list[ev.Entry]:
-    source = make_source(dialect, Options(session_id="s1"))
+    source = make_source(dialect, TranslateOptions(session_id="s1"))
     return [*source.feed(body), *source.close()]
 
 
@@ -152,10 +152,10 @@ def test_what_was_refused_was_not_said() -> None:
 
 def test_a_capture_with_a_log_of_its_own_is_read_by_that() -> None:
     entry = ev.Entry(1, 1_000, "s1", ev.SessionStarted(thread_id="main"))
-    head = Head(made_by="a test", at=1.0)
+    head = CaptureHead(made_by="a test", at=1.0)
     lines = [
         format_record(head),
-        format_record(Event(at=1.0, entry=json.loads(entry.encode()))),
+        format_record(CapturedEvent(at=1.0, entry=json.loads(entry.encode()))),
     ]
     assert log_of(read_capture(lines, "x.ndjson")).log == [entry]
 
@@ -170,7 +170,7 @@ def test_a_capture_that_does_not_say_what_it_is_needs_to_be_told() -> None:
 
 def test_a_capture_that_was_cut_says_so() -> None:
     lines = [
-        format_record(Head(made_by="a test", at=1.0, dialect="eve")),
+        format_record(CaptureHead(made_by="a test", at=1.0, dialect="eve")),
         b'{"type":"requ',
     ]
     assert log_of(read_capture(lines, "x.ndjson")).notes == [

@@ -10,8 +10,18 @@ from urllib.parse import quote
 
 import pytest
 
-from adapters.captures import Body, End, Event, LeftOut, LogLine, Record, Request, Response, body_of
-from adapters.captures import held as held_module
+from adapters.captures import (
+    CapturedEvent,
+    CapturedPiece,
+    CapturedRequest,
+    CapturedResponse,
+    ExchangeEnd,
+    LogLine,
+    MissingRecords,
+    Record,
+    body_of,
+)
+from adapters.captures import held_bodies as held_module
 from adapters.captures.redact import Redactor as AnyRedactor
 from adapters.captures.secrets import BadPattern
 from adapters.captures.secrets import deltas as deltas_module
@@ -32,14 +42,14 @@ def Redactor(salt: bytes, keys: Sequence[str] = (), patterns: Sequence[str] = ()
     return AnyRedactor(salt, DELTAS, keys, patterns)
 
 
-def asked(number: int = 1, target: str = "/x", headers: Any = JSON) -> Request:
-    return Request(
+def asked(number: int = 1, target: str = "/x", headers: Any = JSON) -> CapturedRequest:
+    return CapturedRequest(
         exchange=number, side="backend", at=1, method="POST", target=target, headers=headers
     )
 
 
-def answered(number: int = 1, headers: Any = JSON) -> Response:
-    return Response(exchange=number, at=2, status=200, headers=headers)
+def answered(number: int = 1, headers: Any = JSON) -> CapturedResponse:
+    return CapturedResponse(exchange=number, at=2, status=200, headers=headers)
 
 
 def passed(
@@ -57,10 +67,10 @@ def passed(
         out += redactor.add(answered(number, headers))
     for at, piece in enumerate(pieces):
         out += redactor.add(body_of(number, of, float(at), piece))
-    out += redactor.add(End(exchange=number, at=99, how="ended"))
-    bodies = [one for one in out if isinstance(one, Body)]
+    out += redactor.add(ExchangeEnd(exchange=number, at=99, how="ended"))
+    bodies = [one for one in out if isinstance(one, CapturedPiece)]
     assert [one.at for one in bodies] == [float(at) for at in range(len(pieces))]
-    assert isinstance(out[-1], End)
+    assert isinstance(out[-1], ExchangeEnd)
     return [one.data for one in bodies]
 
 
@@ -71,7 +81,7 @@ def whole(body: bytes, headers: Any = JSON, **given: Any) -> bytes:
 def mark(value: str) -> str:
     redactor = Redactor(b"salt")
     (request,) = redactor.add(asked(headers=(("X-Api-Key", value),)))
-    assert isinstance(request, Request)
+    assert isinstance(request, CapturedRequest)
     return request.headers[0][1]
 
 
@@ -95,7 +105,7 @@ def test_credentials_in_headers_have_marks_behind_their_scheme() -> None:
         ("X-Request-Id", "7"),
     )
     (one,) = Redactor(b"salt").add(asked(headers=headers))
-    assert isinstance(one, Request)
+    assert isinstance(one, CapturedRequest)
     found = dict(one.headers)
     assert found["Authorization"] == f"Bearer {mark(TOKEN)}"
     assert found["X-Engine-Key"] == mark(TOKEN)
@@ -110,31 +120,31 @@ def test_credentials_in_headers_have_marks_behind_their_scheme() -> None:
 def test_credentials_in_a_query_have_marks(name: str) -> None:
     target = f"/a/b?startIndex=3&{name}=q%2Fq1&after=x"
     (one,) = Redactor(b"salt").add(asked(target=target))
-    assert isinstance(one, Request)
+    assert isinstance(one, CapturedRequest)
     assert one.target == f"/a/b?startIndex=3&{name}={mark('q/q1')}&after=x"
 
 
 @pytest.mark.parametrize("target", ["/a?", "/a?idempotency_key=i-1&after=2", "/a?page_token=2"])
 def test_the_rest_of_a_query_stays(target: str) -> None:
     (one,) = Redactor(b"salt").add(asked(target=target))
-    assert isinstance(one, Request)
+    assert isinstance(one, CapturedRequest)
     assert one.target == target
 
 
 def test_an_address_in_a_header_has_no_credentials() -> None:
     at = (("Location", "https://x.example/cb?code=abc&state=s"), ("X-Note", f"see {KEY}"))
     (link,) = Redactor(b"salt").add(answered(headers=(("Location", "/cb#access_token=a1"),)))
-    assert isinstance(link, Response)
+    assert isinstance(link, CapturedResponse)
     assert link.headers == (("Location", f"/cb#access_token={mark('a1')}"),)
     one = Redactor(b"salt").add(answered(headers=at))[-1]
-    assert isinstance(one, Response)
+    assert isinstance(one, CapturedResponse)
     assert dict(one.headers)["Location"] == f"https://x.example/cb?code={mark('abc')}&state=s"
     assert dict(one.headers)["X-Note"] == f"see {mark(KEY)}"
 
 
 def test_the_reason_of_an_end_has_no_credentials() -> None:
-    (end,) = Redactor(b"salt").add(End(exchange=1, at=1, how="broke", why=f"no {KEY}"))
-    assert isinstance(end, End)
+    (end,) = Redactor(b"salt").add(ExchangeEnd(exchange=1, at=1, how="broke", why=f"no {KEY}"))
+    assert isinstance(end, ExchangeEnd)
     assert end.why == f"no {mark(KEY)}"
 
 
@@ -227,7 +237,7 @@ def test_equal_values_have_equal_marks_where_they_are_used_later() -> None:
     third = redactor.add(asked(3, target=f"/x/{quote(token, safe='')}/stream"))[0]
     assert json.loads(first)["continuationToken"] == mark(token)
     assert json.loads(second)["continuationToken"] == mark(token)
-    assert isinstance(third, Request)
+    assert isinstance(third, CapturedRequest)
     assert third.target == f"/x/{mark(token)}/stream"
 
 
@@ -326,7 +336,7 @@ def test_a_sealed_answer_of_herm_is_not_recorded_nor_its_echo() -> None:
     redactor.add(asked(1))
     # Without the answer, since the echo may come before it.
     (piece,) = redactor.add(body_of(1, "request", 1.0, body))
-    assert isinstance(piece, Body)
+    assert isinstance(piece, CapturedPiece)
     told = json.loads(piece.data)["events"]
     assert (told[0]["value"], told[1]["password"]) == (mark("main"), mark("pw-12"))
     echo = {"type": "main", "thread_id": "main", "text": "main and pw-12", "main": 1}
@@ -385,12 +395,12 @@ def test_of_a_stream_only_what_is_not_whole_is_held_back() -> None:
     assert redactor.add(body_of(1, "response", 1.0, first)) == [body_of(1, "response", 1.0, first)]
     assert redactor.add(body_of(1, "response", 2.0, second[:-8])) == []
     out = redactor.add(body_of(1, "response", 3.0, second[-8:]))
-    assert b"".join(one.data for one in out if isinstance(one, Body)) == second.replace(
+    assert b"".join(one.data for one in out if isinstance(one, CapturedPiece)) == second.replace(
         b'{"password": "p-1"}', b'{"password":"%b"}' % mark("p-1").encode()
     )
     redactor.add(body_of(1, "response", 4.0, b"data: half"))
-    end = redactor.add(End(exchange=1, at=5, how="broke"))
-    assert isinstance(end[0], Body)
+    end = redactor.add(ExchangeEnd(exchange=1, at=5, how="broke"))
+    assert isinstance(end[0], CapturedPiece)
     assert end[0].data == b"data: half"
 
 
@@ -401,9 +411,9 @@ def test_a_body_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
     pieces = [b'{"password": "p-1", "file": "', *[b"Z" * 100] * 20, b'"}']
     out = [one for piece in pieces for one in redactor.add(body_of(1, "request", 5.0, piece))]
     assert out == []
-    left, end = redactor.add(End(exchange=1, at=9, how="ended"))
-    assert left == LeftOut(at=5.0, exchange=1, count=len(pieces))
-    assert isinstance(end, End)
+    left, end = redactor.add(ExchangeEnd(exchange=1, at=9, how="ended"))
+    assert left == MissingRecords(at=5.0, exchange=1, count=len(pieces))
+    assert isinstance(end, ExchangeEnd)
 
 
 # deltas
@@ -530,7 +540,7 @@ def test_a_frame_without_an_end_is_held_back_up_to_a_bound(monkeypatch: pytest.M
     out = redactor.add(body_of(1, "response", 2.0, b"z" * 60))
     assert len(out) == 2
     out += redactor.add(body_of(1, "response", 3.0, b'"}\n'))
-    told = b"".join(one.data for one in out if isinstance(one, Body))
+    told = b"".join(one.data for one in out if isinstance(one, CapturedPiece))
     assert json.loads(told) == {"password": mark("p-1"), "x": "y" * 60 + "z" * 60}
 
 
@@ -550,8 +560,8 @@ def test_frames_are_held_back_for_deltas_up_to_a_bound(monkeypatch: pytest.Monke
 # entries of the log
 
 
-def event(seq: int, **members: Any) -> Event:
-    return Event(at=float(seq), entry={"seq": seq, "session_id": "s", **members})
+def event(seq: int, **members: Any) -> CapturedEvent:
+    return CapturedEvent(at=float(seq), entry={"seq": seq, "session_id": "s", **members})
 
 
 def test_entries_of_the_log_have_no_secrets() -> None:

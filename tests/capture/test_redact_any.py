@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.captures import Body, End, Record, body_of
+from adapters.captures import CapturedPiece, ExchangeEnd, Record, body_of
 from adapters.captures.redact import Redactor as AnyRedactor
 from tests.capture.test_redact import (
     JSON,
@@ -57,8 +57,8 @@ def written(redactor: AnyRedactor, pieces: list[bytes], headers: Any) -> list[by
     out: list[Record] = [*redactor.add(asked(headers=())), *redactor.add(answered(headers=headers))]
     for at, piece in enumerate(pieces):
         out += redactor.add(body_of(1, "response", float(at), piece))
-    out += redactor.add(End(exchange=1, at=99, how="ended"))
-    found = [one.data for one in out if isinstance(one, Body)]
+    out += redactor.add(ExchangeEnd(exchange=1, at=99, how="ended"))
+    found = [one.data for one in out if isinstance(one, CapturedPiece)]
     assert len(found) == len(pieces)
     return found
 

@@ -10,8 +10,15 @@ from urllib.parse import quote
 
 import pytest
 
-from adapters.captures import Body, LogLine, Request, Response, body_of, format_record
-from adapters.captures.secrets import Finder
+from adapters.captures import (
+    CapturedPiece,
+    CapturedRequest,
+    CapturedResponse,
+    LogLine,
+    body_of,
+    format_record,
+)
+from adapters.captures.secrets import SecretFinder
 from adapters.registry import DELTAS
 from tests.capture.test_redact import (
     JSON,
@@ -103,14 +110,14 @@ def test_a_credential_of_an_address_is_found_however_it_is_quoted(spelled: Any) 
     redactor.add(asked(headers=(("X-Api-Key", value),)))
     quoted = quote(value, safe="").replace("%2F", spelled("%2f")).replace("%2B", spelled("%2b"))
     (told,) = redactor.add(asked(2, target=f"/x/{quoted}/y"))
-    assert isinstance(told, Request)
+    assert isinstance(told, CapturedRequest)
     assert told.target == f"/x/{mark(value)}/y"
 
 
 def test_a_credential_in_the_path_of_the_first_request_is_found() -> None:
     headers = (("Authorization", "Bearer tok-1234-5678"),)
     (told,) = Redactor(b"salt").add(asked(target="/bot/tok-1234-5678/send", headers=headers))
-    assert isinstance(told, Request)
+    assert isinstance(told, CapturedRequest)
     assert told.target == f"/bot/{mark('tok-1234-5678')}/send"
 
 
@@ -138,7 +145,7 @@ def test_a_header_that_is_not_utf_8_is_kept(value: str) -> None:
     (response,) = redactor.add(answered(headers=headers))
     latin = value.encode("utf-8", "surrogateescape").decode("latin-1")
     for record in (request, response):
-        assert isinstance(record, Request | Response)
+        assert isinstance(record, CapturedRequest | CapturedResponse)
         told = dict(json.loads(format_record(record))["headers"])
         assert told["X-Name"] == latin
         assert told["X-Api-Key"].startswith("[redacted-")
@@ -218,7 +225,7 @@ def test_entries_of_the_log_are_written_as_they_are() -> None:
 
 
 def test_what_is_shown_is_no_secret_in_a_path() -> None:
-    finder = Finder(b"salt")
+    finder = SecretFinder(b"salt")
     finder.show("wrun_01M8B3RS")
     assert finder.is_shown("wrun_01M8B3RS")
 
@@ -226,7 +233,7 @@ def test_what_is_shown_is_no_secret_in_a_path() -> None:
 def test_a_body_without_a_request_is_looked_at_too() -> None:
     redactor = Redactor(b"salt")
     out = redactor.add(body_of(4, "response", 1.0, b'{"password": "p-1"}'))
-    assert [one.data for one in out if isinstance(one, Body)] == [
+    assert [one.data for one in out if isinstance(one, CapturedPiece)] == [
         b'{"password":"%b"}' % mark("p-1").encode()
     ]
     assert JSON

@@ -15,7 +15,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, Request, Response
 from adapters.offline.recorded_inputs import BadInput
-from adapters.offline.translate import Options, make_source
+from adapters.offline.translate import TranslateOptions, make_source
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from tests.eve.test_client import Wire
 from tests.support.each import each
@@ -253,7 +253,7 @@ def test_a_stream_of_another_version_lets_no_message_go_that_still_waits() -> No
 
 def test_a_recorded_stream_of_version_27_is_an_error_that_names_it() -> None:
     body = Path(__file__).with_name("version-27.ndjson").read_bytes()
-    source = make_source("eve", Options(strict=True))
+    source = make_source("eve", TranslateOptions(strict=True))
     entries = itertools.chain(source.feed(body), source.close())
     with pytest.raises(BadInput, match=f"stream version 27; {READ}"):
         list(entries)

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.scripted.eve_turns import Variant
+from proxy.scripted.eve_turns import EveVariant
 from proxy.scripted.faults import (
     Altered,
+    ConnectionReset,
     Cut,
     Duplicate,
     Fault,
     Garbage,
     HalfClose,
     HalfFrame,
+    NoAnswer,
     Redirect,
-    Reset,
-    Silence,
     SlowHead,
     SplitCharacters,
     Stall,
@@ -36,8 +36,8 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in (0, 7)),
     *(Cut(after_event=place, clean=True) for place in (1, 11)),
     *(Cut(at_byte=place) for place in (1, 1500)),
-    *(Reset(after_event=place) for place in (0, 7)),
-    Reset(at_byte=1500),
+    *(ConnectionReset(after_event=place) for place in (0, 7)),
+    ConnectionReset(at_byte=1500),
     *(HalfClose(after_event=place) for place in (1, 11)),
     HalfClose(at_byte=1500),
     *(HalfFrame(place) for place in (0, 5)),
@@ -49,8 +49,8 @@ RECOVERED: list[Fault] = [
     *(Stall(place) for place in (0, 6)),
     Stall(5, 0.02),
     SlowHead(0.05),
-    Silence(done=True),
-    Silence(done=False),
+    NoAnswer(done=True),
+    NoAnswer(done=False),
     WrongContentType(),
     Redirect(),
     # Section 7.5: 404, 409, 425 and 5xx pass, and so may what is not an answer of an eve.
@@ -76,8 +76,8 @@ SENT = [
     Becomes(Redirect(), "http_302"),
     # Whether a server took what it failed on only its stream can tell.
     *(Becomes(Status(status), UNCERTAIN) for status in (500, 502, 503, 504)),
-    Becomes(Silence(done=False), UNCERTAIN),
-    Becomes(Silence(done=True)),
+    Becomes(NoAnswer(done=False), UNCERTAIN),
+    Becomes(NoAnswer(done=True)),
     Becomes(SlowHead(0.05)),
     Becomes(WrongContentType()),
 ]
@@ -118,5 +118,5 @@ FAULTS = Faulty(
     sent=SENT,
     # The first message of some generations goes with the session.
     at_once=False,
-    generations={name: {"variant": Variant(name)} for name in GENERATIONS},
+    generations={name: {"variant": EveVariant(name)} for name in GENERATIONS},
 )

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.engine_turns import Variant
+from proxy.scripted.engine_turns import EngineVariant
 from proxy.scripted.faults import (
+    ConnectionReset,
     Cut,
     Fault,
     Faults,
     HalfClose,
     HalfFrame,
     LoseTurn,
+    NoAnswer,
     Redirect,
-    Reset,
-    Silence,
     SlowHead,
     Stall,
     Status,
@@ -41,15 +41,19 @@ APPROVE = "script: approve"
 pytestmark = pytest.mark.usefixtures("impatient")
 
 
-async def undisturbed(run: Run, variant: Variant | None = None) -> list[str]:
+async def undisturbed(run: Run, variant: EngineVariant | None = None) -> list[str]:
     """What a client reads of `SCRIPT` without faults."""
-    _, session, _ = await play(run, ENGINE, variant=variant or Variant())
+    _, session, _ = await play(run, ENGINE, variant=variant or EngineVariant())
     return masked(session.log)
 
 
-@pytest.mark.parametrize("variant", [Variant(replay_tails=False), Variant(short_lifecycle=True)])
+@pytest.mark.parametrize(
+    "variant", [EngineVariant(replay_tails=False), EngineVariant(short_lifecycle=True)]
+)
 @pytest.mark.parametrize("place", [1, 6, 15])
-async def test_a_cut_is_healed_however_replay_works(run: Run, variant: Variant, place: int) -> None:
+async def test_a_cut_is_healed_however_replay_works(
+    run: Run, variant: EngineVariant, place: int
+) -> None:
     plan = {("execute", 1): Cut(after_event=place)}
     conversation = await play(run, ENGINE, plan, variant=variant)
     assert conversation.turn.text == SAID
@@ -62,12 +66,12 @@ REPEATED: list[Fault] = [
     Cut(after_event=3),
     Cut(at_byte=150),
     Cut(after_event=2, clean=True),
-    Reset(after_event=3),
-    Reset(at_byte=150),
+    ConnectionReset(after_event=3),
+    ConnectionReset(at_byte=150),
     HalfClose(after_event=3),
     HalfFrame(2),
     Stall(2),
-    Silence(done=False),
+    NoAnswer(done=False),
     SlowHead(0.05),
     WrongContentType(),
     WrongContentType("application/json"),
@@ -126,11 +130,16 @@ async def test_an_engine_that_restarts_in_a_turn_loses_the_turn_and_not_the_sess
 
 @pytest.mark.parametrize(
     "fault",
-    [Silence(done=True), SlowHead(0.05), WrongContentType(), WrongContentType("text/event-stream")],
+    [
+        NoAnswer(done=True),
+        SlowHead(0.05),
+        WrongContentType(),
+        WrongContentType("text/event-stream"),
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize(
-    "pending", [None, Status(500), Silence(done=False), WrongContentType()], ids=repr
+    "pending", [None, Status(500), NoAnswer(done=False), WrongContentType()], ids=repr
 )
 async def test_an_answer_that_arrived_counts_though_nobody_said_so(
     run: Run, fault: Fault, pending: Fault | None

@@ -23,7 +23,7 @@ from adapters.model.base import Call, CloseReason, EncoderContext, Response
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.interactions import decide
 from adapters.model.normalizer import Normalizer
-from adapters.offline.translate import Options, make_source
+from adapters.offline.translate import TranslateOptions, make_source
 from adapters.registry import DIALECTS, faces
 from adapters.wire.framing.sse import SseFrame, SseParser
 from tests.wire import bodies, forms, name_of
@@ -183,7 +183,7 @@ def recorded() -> dict[str, Callable[[], list[ev.Entry]]]:
 
 
 def _translated(dialect: str, data: bytes) -> list[ev.Entry]:
-    source = make_source(dialect, Options(session_id=SESSION))
+    source = make_source(dialect, TranslateOptions(session_id=SESSION))
     return [*source.feed(data), *source.close()]
 
 

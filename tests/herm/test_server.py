@@ -18,9 +18,9 @@ from adapters.herm.server import (
     session_object,
 )
 from adapters.model import events as ev
-from adapters.model.about import About
 from adapters.model.base import EncoderContext
 from adapters.model.normalizer import ABANDONED
+from adapters.model.session_info import SessionInfo
 from adapters.wire.framing.sse import SseFrame, SseParser
 from tests.support.herm_client import Envelope, Expect, StreamChecker, check_envelope
 
@@ -589,7 +589,7 @@ def test_times_are_the_backends_where_they_do_not_go_back() -> None:
 
 
 def test_the_session_object_is_the_fold_of_the_sessions_own_events() -> None:
-    about = About()
+    about = SessionInfo()
     for event in (
         ev.SessionStarted(
             **S,
@@ -615,7 +615,7 @@ def test_the_session_object_is_the_fold_of_the_sessions_own_events() -> None:
     }
     about.apply(ev.SessionUpdated(**S, archived_at=AT))
     assert session_object("s", "running", about, AT, AT)["status"] == "archived"
-    ended = About(ended="failed")
+    ended = SessionInfo(ended="failed")
     assert session_object("s", "ended", ended, AT, AT)["status"] == "error"
 
 

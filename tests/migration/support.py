@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.model import events as ev
 from proxy.journal.base import Journal
-from proxy.scripted.eve_turns import Variant
+from proxy.scripted.eve_turns import EveVariant
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.engine_client import EngineClient
 from tests.support.herm_client import HermClient
@@ -22,8 +22,8 @@ class House(Dragoman):
 
     def __init__(self, journal: str | Journal, **options: Any) -> None:
         backends = {
-            "old": Backend("eve", {"variant": Variant("T")}),
-            "new": Backend("eve", {"variant": Variant("S2")}),
+            "old": Backend("eve", {"variant": EveVariant("T")}),
+            "new": Backend("eve", {"variant": EveVariant("S2")}),
             "engine": Backend("engine"),
             "engine2": Backend("engine"),
             "herm": Backend("herm", {}, {"create": CREATE}),

@@ -11,13 +11,13 @@ from adapters.model import events as ev
 from adapters.model.base import Fidelity
 from adapters.model.commands import SendMessage
 from adapters.model.stored import StoredByNewer
-from adapters.offline.moves import Carried, Continuing, Historian, History
+from adapters.offline.moves import ConversationHistory, HandoverCodec, HistoryPart, HistoryWriter
 from adapters.offline.moves.history import FILES_BYTES, HISTORY_CHARACTERS, VALUE_CHARACTERS
 from adapters.registry import DIALECTS
 
 
-def history_of(events: Iterable[ev.Event]) -> History:
-    historian = Historian()
+def history_of(events: Iterable[ev.Event]) -> ConversationHistory:
+    historian = HistoryWriter()
     for event in events:
         historian.feed(event)
     return historian.made()
@@ -38,7 +38,7 @@ def file(name: str, size: int = 4) -> ev.File:
     return ev.File(media_type="image/png", name=name, size=size, ref=ev.Blob(sha256=name))
 
 
-def by_name(history: History) -> dict[str, Carried]:
+def by_name(history: ConversationHistory) -> dict[str, HistoryPart]:
     return {one.what: one for one in history.carried}
 
 
@@ -124,7 +124,7 @@ def test_what_is_not_the_conversation_stays() -> None:
         ]
     )
     assert history.text.split("\n\n")[1:-1] == ["User: After.", "A child agent began: digger"]
-    assert by_name(history)["secrets"] == Carried(
+    assert by_name(history)["secrets"] == HistoryPart(
         "secrets", 1, Fidelity.DROPPED, "they are never stored"
     )
     assert history_of([]).text == ""
@@ -201,15 +201,15 @@ def test_every_codec_says_how_it_takes_a_history_and_carries_one(dialect: str) -
     assert made.content == (ev.Text(text="Before.\n\n"), picture, ev.Text(text="Now?"))
 
 
-def continuing() -> Continuing:
+def continuing() -> HandoverCodec:
     make = DIALECTS["engine"].client
     assert make is not None
-    return Continuing(make({"task_id": "t"}))
+    return HandoverCodec(make({"task_id": "t"}))
 
 
 def test_what_is_owed_outlives_a_restart() -> None:
     codec = continuing()
-    codec.begin(History("Before.", (file("a"),)))
+    codec.begin(ConversationHistory("Before.", (file("a"),)))
     before, stored, after = codec.changed, codec.snapshot(), codec.changed
     assert (before, after) == (True, False)
     again = continuing()
@@ -234,7 +234,7 @@ def test_what_was_taken_is_not_given_again_and_is_looked_up_as_it_was_sent(
 ) -> None:
     codec = continuing()
     codec.snapshot()
-    codec.begin(History("Before."))
+    codec.begin(ConversationHistory("Before."))
     assert codec.changed
     codec.snapshot()
     message = SendMessage(content=(ev.Text(text="Now?"),), policy="queue")

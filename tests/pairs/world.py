@@ -15,7 +15,7 @@ import aiohttp
 from adapters.model import events as ev
 from adapters.model.state import LogState
 from adapters.wire.jsonvalue import format_json
-from proxy.scripted.eve_turns import Generation, Variant
+from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Fault, Faults
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
@@ -60,7 +60,7 @@ class World:
         self.expect = expect
         options: dict[str, Any] = {"pace": pace, "faults": Faults(dict(faults or {}))}
         if backend == "eve":
-            options["variant"] = Variant(generation)
+            options["variant"] = EveVariant(generation)
         table = {"settings": dict(settings or {})}
         self._dragoman = Alone(journal, dialect=backend, options=options, table=table)
         self.people: list[Frontend] = []

@@ -19,7 +19,7 @@ import aiohttp
 from aiohttp import web
 
 from proxy.scripted.eve import create_eve_app
-from proxy.scripted.eve_turns import Variant
+from proxy.scripted.eve_turns import EveVariant
 
 __all__ = [
     "CASES",
@@ -423,7 +423,7 @@ async def _refusals(
 @asynccontextmanager
 async def scripted(generation: Generation) -> AsyncIterator[str]:
     """Serve a scripted eve, and give its URL."""
-    app = create_eve_app(variant=Variant(generation))
+    app = create_eve_app(variant=EveVariant(generation))
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
     await runner.setup()
     try:

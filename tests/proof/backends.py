@@ -17,7 +17,7 @@ from aiohttp import web
 
 from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.eve import EVE, create_eve_app
-from proxy.scripted.eve_turns import Generation, Variant
+from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm import HERM, create_herm_app
 from tests.proof.facts import engine_event
@@ -107,7 +107,7 @@ class Backends:
         for dialect, (create, key, watch) in makers.items():
             options: dict[str, Any] = {}
             if dialect == "eve":
-                options["variant"] = Variant(self._generation)
+                options["variant"] = EveVariant(self._generation)
             app = create(pace=self._pace, faults=self._faults(dialect), **options)
             self._scripted[dialect] = app[key]
             watch(app[key])

@@ -13,19 +13,19 @@ from typing import Any
 
 from adapters.captures import (
     Capture,
-    End,
-    Head,
+    CapturedRequest,
+    CapturedResponse,
+    CaptureHead,
+    ExchangeEnd,
     Record,
-    Request,
-    Response,
     body_of,
     format_record,
     read_capture,
 )
 from adapters.model.events import Entry
 from adapters.offline.captured_log import log_of
-from adapters.offline.replay import Script, script_of
-from adapters.offline.translate import Options, make_source
+from adapters.offline.replay import ReplayScript, script_of
+from adapters.offline.translate import TranslateOptions, make_source
 from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings, JournalSettings, Settings
 from proxy.migration.person import Driven
@@ -53,7 +53,7 @@ def capture_lines(scene: Path) -> list[bytes]:
     session = next((one for one in sessions if one), None)
     for number, one in enumerate(exchanges, 1):
         records += _records(scene, number, one)
-    head = Head(made_by="tests", at=begin, dialect="eve", session=session)
+    head = CaptureHead(made_by="tests", at=begin, dialect="eve", session=session)
     records.sort(key=lambda record: record.at)
     return [format_record(record) for record in (head, *records)]
 
@@ -71,7 +71,7 @@ def _records(scene: Path, number: int, one: dict[str, Any]) -> Iterator[Record]:
     at = _ms(one["startedAt"])
     asked, said = one["request"], one["response"]
     headers = _pairs(asked.get("headers"))
-    yield Request(
+    yield CapturedRequest(
         exchange=number,
         side="backend",
         at=at,
@@ -82,7 +82,7 @@ def _records(scene: Path, number: int, one: dict[str, Any]) -> Iterator[Record]:
     if "body" in asked:
         yield body_of(number, "request", at + 0.1, _bytes(asked["body"]))
     headers = _pairs(said["headers"])
-    yield Response(exchange=number, at=at + 0.2, status=said["status"], headers=headers)
+    yield CapturedResponse(exchange=number, at=at + 0.2, status=said["status"], headers=headers)
     end = at + 0.4
     if "bodyFile" in said:
         data = (scene.parent / said["bodyFile"]).read_bytes()
@@ -97,7 +97,7 @@ def _records(scene: Path, number: int, one: dict[str, Any]) -> Iterator[Record]:
             yield body_of(number, "response", end, data[place:])
     else:
         yield body_of(number, "response", at + 0.3, _bytes(said["body"]))
-    yield End(exchange=number, at=end + 0.01, how="ended")
+    yield ExchangeEnd(exchange=number, at=end + 0.01, how="ended")
 
 
 def _pairs(headers: Any) -> tuple[tuple[str, str], ...]:
@@ -128,7 +128,7 @@ class House:
 
     async def drive(
         self,
-        script: Script,
+        script: ReplayScript,
         dialect: str,
         face: str,
         *,
@@ -187,5 +187,5 @@ async def replayed(
 
 def body_log(file: Path, dialect: str) -> list[Entry]:
     """A recorded body as its log, without what its user sent."""
-    source = make_source(dialect, Options())
+    source = make_source(dialect, TranslateOptions())
     return [*source.feed(file.read_bytes()), *source.close()]

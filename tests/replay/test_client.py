@@ -10,11 +10,11 @@ import pytest
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Response, Support
-from adapters.offline.replay import ReplayClient, Script, script_of
+from adapters.offline.replay import ReplayClient, ReplayScript, script_of
 from adapters.offline.replay.client import AT_ONCE
 from adapters.wire.errors import DragomanError, NotSupported
 from tests.replay.support import WIRE, eve_log
-from tests.replay.test_cutting import (
+from tests.replay.test_script_builder import (
     AGAIN,
     BEGIN,
     END,
@@ -37,7 +37,7 @@ def message(text: str) -> cmd.SendMessage:
 class Talk:
     """A codec, and the one who gives it commands."""
 
-    def __init__(self, script: Script, speed: float = math.inf) -> None:
+    def __init__(self, script: ReplayScript, speed: float = math.inf) -> None:
         self.codec = ReplayClient(script, "eve", speed, "name")
         self.now = 50_000
         self.out: list[ev.Event] = []
@@ -69,11 +69,11 @@ class Talk:
         return [event.TYPE for event in self.out]
 
 
-def approval() -> Script:
+def approval() -> ReplayScript:
     return script_of(eve_log(WIRE / "eve/eve-0.80.1/server/approval-approve.json"))
 
 
-def request_of(script: Script) -> str:
+def request_of(script: ReplayScript) -> str:
     return next(iter(script.requests))
 
 
@@ -126,7 +126,7 @@ def test_another_decision_is_refused_and_the_right_one_is_taken_then() -> None:
     assert talk.types[-1] == "turn.ended"
 
 
-def two() -> Script:
+def two() -> ReplayScript:
     log = (said("a", "one"), taken("a"), BEGIN, received("a", "one"), END)
     return script_of(
         entries(STARTED, *log, said("b", "two"), taken("b"), AGAIN, received("b", "two"), ENDED)

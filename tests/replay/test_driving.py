@@ -12,7 +12,7 @@ from adapters.model import events as ev
 from adapters.offline.replay import script_of
 from proxy.migration.person import Driven, Driver
 from tests.replay.support import replayed
-from tests.replay.test_cutting import (
+from tests.replay.test_script_builder import (
     BEGIN,
     END,
     STARTED,

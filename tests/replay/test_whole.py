@@ -13,7 +13,7 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.offline.compare.difference import compare
-from adapters.offline.replay import Cue, Script, script_of
+from adapters.offline.replay import ReplayCue, ReplayScript, script_of
 from proxy.tools.replay.faults import Faulty
 from tests.replay.support import WIRE, body_log, eve_log, eve_scenes, replayed
 from tests.support.herm_client import Disconnected, HermClient, HermTurn
@@ -134,12 +134,12 @@ def texts(log: list[ev.Entry]) -> list[str]:
     ]
 
 
-def spoken(script: Script) -> Script:
+def spoken(script: ReplayScript) -> ReplayScript:
     """A script with words where any will do, so that it can be driven."""
     content = (ev.Text(text="Go"),)
     steps = tuple(
         dataclasses.replace(step, words="Go", content=content)
-        if isinstance(step, Cue) and step.name == "send_message" and step.words is None
+        if isinstance(step, ReplayCue) and step.name == "send_message" and step.words is None
         else step
         for step in script.steps
     )

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from adapters.captures import Capture, Exchange, read_capture
+from adapters.captures import Capture, CapturedExchange, read_capture
 from adapters.captures.redact import Redactor
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -36,7 +36,7 @@ from proxy.recording.background import Background
 from proxy.recording.captures import Files
 from proxy.recording.session import OfSession
 from proxy.scripted.faults import Cut, Faults
-from proxy.scripted.herm_turns import Variant
+from proxy.scripted.herm_turns import HermVariant
 from tests.pairs.frontends import Frontend, HermFrontend, Refusal
 from tests.pairs.table import PEOPLE
 from tests.support.alone import Alone
@@ -83,7 +83,7 @@ def unmarked(data: bytes) -> bytes:
     return re.sub(rb"eve:[0-9a-f-]{36}|\[redacted-[0-9a-f]{8}\]", b"(token)", data)
 
 
-def pieces(exchange: Exchange) -> list[bytes]:
+def pieces(exchange: CapturedExchange) -> list[bytes]:
     return [piece.data for piece in exchange.received]
 
 
@@ -707,7 +707,7 @@ async def test_a_credential_in_a_header_of_any_name_is_a_mark(tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["secret", "sudo"])
 @pytest.mark.parametrize("face", DIALECTS)
 async def test_a_sealed_answer_is_not_in_a_capture(tmp_path: Path, face: str, kind: str) -> None:
-    unkind = Variant(tells_sealed=True, echo_inputs=True, strict=False)
+    unkind = HermVariant(tells_sealed=True, echo_inputs=True, strict=False)
     async with House(tmp_path, "herm", options={"variant": unkind}) as house:
         person = house.person(face)
         if isinstance(person, HermFrontend):

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.engine_turns import DEFAULT, Variant
+from proxy.scripted.engine_turns import DEFAULT, EngineVariant
 from proxy.scripted.faults import Faults
 from tests.support.engine_variants import LEAST
 from tests.support.eve_client import EveSession, Form, Refused
@@ -43,9 +43,9 @@ SCRIPTS = {
 TURNS = 5
 VARIANTS = (
     DEFAULT,
-    Variant(replay_tails=False),
-    Variant(tool_call_id=False),
-    Variant(short_lifecycle=True),
+    EngineVariant(replay_tails=False),
+    EngineVariant(tool_call_id=False),
+    EngineVariant(short_lifecycle=True),
     LEAST,
 )
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "8"))

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.scripted import BACKENDS, Options
-from proxy.scripted.backend import Received
+from proxy.scripted import BACKENDS, ScriptedOptions
+from proxy.scripted.backend import ReceivedRequest
 from proxy.scripted.engine import ENGINE
 from proxy.scripted.eve import EVE
 from proxy.scripted.eve_turns import Generation
@@ -73,7 +73,7 @@ class Lab:
             assert response.status == 200, await response.text()
             return await response.read()
 
-    def received(self) -> list[Received]:
+    def received(self) -> list[ReceivedRequest]:
         """The large requests that the backend was sent."""
         return [one for one in self._backend.received if len(one.body) > SIZE]
 
@@ -94,7 +94,7 @@ class Lab:
 @contextlib.asynccontextmanager
 async def lab(folder: Path, dialect: str, *, generation: Generation = "S2") -> AsyncIterator[Lab]:
     """Serve a scripted backend and a Dragoman before it."""
-    app = BACKENDS[dialect](Options(pace=0.0, generation=generation))
+    app = BACKENDS[dialect](ScriptedOptions(pace=0.0, generation=generation))
     async with served(app) as url:
         table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n'
         async with watched(folder, table) as dragoman:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from tests.support.serving import served
 from tests.support.waiting import SOON_S
 from tests.support.watched import Watched, watched
@@ -43,7 +43,7 @@ async def test_a_message_of_a_megabyte_is_taken_and_sent(
 ) -> None:
     # Each of its characters is escaped, wherever it is written.
     text = "script: text " + '"' * 510_000
-    backend = BACKENDS[dialect](Options(pace=0.0))
+    backend = BACKENDS[dialect](ScriptedOptions(pace=0.0))
     create = 'create = { agent = "agent_K4" }' if dialect == "herm" else ""
     async with served(backend) as url:
         table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{create}\n'

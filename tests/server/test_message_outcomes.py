@@ -13,7 +13,7 @@ import pytest
 from adapters.registry import DIALECTS
 from proxy.base import metrics
 from proxy.base.outcomes import Code
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Fault, Faults, Status
 from proxy.session.snapshots import SNAPSHOT_ENTRIES
 from proxy.upstream.health import FAILED_MOST
@@ -88,7 +88,7 @@ async def test_messages_that_a_backend_answers_with_502_are_told_one_by_one_and_
 ) -> None:
     name = f"broken-{dialect}"
     faults = Refusing(CREATES[dialect], 502)
-    app = BACKENDS[dialect](Options(key=BACKEND_KEY, pace=0.0, faults=faults))
+    app = BACKENDS[dialect](ScriptedOptions(key=BACKEND_KEY, pace=0.0, faults=faults))
     async with (
         served(app) as url,
         proxied(backends=[backend_settings(name, dialect, url)]) as dragoman,
@@ -146,7 +146,7 @@ async def test_a_session_is_listed_as_failed_until_a_later_message_succeeds() ->
 @pytest.mark.parametrize("dialect", CREATES)
 async def test_each_message_ends_once_also_when_it_waits_or_joins_a_turn(dialect: str) -> None:
     name = f"busy-{dialect}"
-    app = BACKENDS[dialect](Options(key=BACKEND_KEY, pace=0.05))
+    app = BACKENDS[dialect](ScriptedOptions(key=BACKEND_KEY, pace=0.05))
     async with (
         served(app) as url,
         proxied(backends=[backend_settings(name, dialect, url)]) as dragoman,

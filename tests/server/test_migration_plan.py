@@ -18,7 +18,7 @@ from proxy.cli import printing
 from proxy.fanout.hub import entries_by_steps
 from proxy.journal.sqlite import SqliteJournal
 from proxy.migration import planning
-from proxy.scripted.eve_turns import Variant
+from proxy.scripted.eve_turns import EveVariant
 from proxy.scripted.faults import Faults, Status
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.journals import sqlite
@@ -33,7 +33,7 @@ IMAGE = {
     "data": "data:image/png;base64," + base64.b64encode(b"an image").decode(),
 }
 BACKENDS = {
-    "old": Backend("eve", {"variant": Variant("S2")}),
+    "old": Backend("eve", {"variant": EveVariant("S2")}),
     "engine": Backend("engine"),
     "herm": Backend("herm"),
 }

@@ -22,7 +22,7 @@ from adapters.wire.errors import SESSION_LOST
 from proxy import __version__
 from proxy.app.server import serve
 from proxy.config.settings import Settings
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Faults, Garbage, Stall
 from proxy.upstream.checking import check_backends
 from proxy.upstream.findings import Kind
@@ -127,7 +127,7 @@ async def backend(name: str, dialect: str, folder: Path) -> AsyncIterator[str]:
             async with served(web.Application()) as url:
                 yield url
         case _:
-            async with served(BACKENDS[dialect](Options(key="another", pace=0.0))) as url:
+            async with served(BACKENDS[dialect](ScriptedOptions(key="another", pace=0.0))) as url:
                 yield url
 
 
@@ -322,7 +322,7 @@ async def test_a_turn_that_is_given_up_is_told_once_with_its_reason(
 
 async def test_a_frontend_is_told_with_502_that_the_proxys_credential_is_refused() -> None:
     async with (
-        served(BACKENDS["herm"](Options(key="another", pace=0.0))) as url,
+        served(BACKENDS["herm"](ScriptedOptions(key="another", pace=0.0))) as url,
         proxied(backends=[backend_settings("locked", "herm", url)]) as dragoman,
     ):
         session = await dragoman.say("hello", route="locked")
@@ -361,7 +361,7 @@ async def test_what_is_started_and_stopped_is_told(
     async with keeping(tmp_path) as journal:
         log = [started()]
         await put(journal, "dgs_1", log, state="running", route="quarry", backend="quarry")
-    async with served(BACKENDS["eve"](Options(key=BACKEND_KEY, pace=0.0))) as url:
+    async with served(BACKENDS["eve"](ScriptedOptions(key=BACKEND_KEY, pace=0.0))) as url:
         settings = Settings.model_validate(
             {
                 "server": {"listen": f"{HOST}:0"},

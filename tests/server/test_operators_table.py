@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.base import metrics
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Cut, Faults
 from proxy.upstream.checking import warn
 from tests.server import test_journal_faults as journal_faults
@@ -181,7 +181,7 @@ async def hangs(stage: Stage) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def errors(stage: Stage) -> AsyncIterator[None]:
     faults = Refusing(CREATES["eve"], 503)
-    app = BACKENDS["eve"](Options(key=BACKEND_KEY, pace=0.0, faults=faults))
+    app = BACKENDS["eve"](ScriptedOptions(key=BACKEND_KEY, pace=0.0, faults=faults))
     async with served(app) as url, asked(url, "eve"):
         yield
 
@@ -205,7 +205,7 @@ def gateway(dialect: str) -> Player:
 @contextlib.asynccontextmanager
 async def wrong_key(stage: Stage) -> AsyncIterator[None]:
     async with (
-        served(BACKENDS["herm"](Options(key="another", pace=0.0))) as url,
+        served(BACKENDS["herm"](ScriptedOptions(key="another", pace=0.0))) as url,
         asked(url, "herm"),
     ):
         yield
@@ -214,7 +214,7 @@ async def wrong_key(stage: Stage) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def wrong_dialect(stage: Stage) -> AsyncIterator[None]:
     async with (
-        served(BACKENDS["engine"](Options(key=BACKEND_KEY, pace=0.0))) as url,
+        served(BACKENDS["engine"](ScriptedOptions(key=BACKEND_KEY, pace=0.0))) as url,
         asked(url, "eve") as dragoman,
     ):
         # The key is sent where an Engine does not look: a request alone is told as `credential`.

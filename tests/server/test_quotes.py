@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Fault, Faults, Status
 from tests.server.test_message_outcomes import CREATES, ended
 from tests.support.dragoman import BACKEND_KEY, backend_settings
@@ -86,7 +86,7 @@ async def test_what_a_backend_writes_of_its_failure_is_shown_to_administrators_o
 ) -> None:
     name = f"quarry-{uuid.uuid4()}"
     faults = Failing(CREATES[dialect], Status(status, body=BODIES[what]))
-    app = BACKENDS[dialect](Options(key=BACKEND_KEY, pace=0.0, faults=faults))
+    app = BACKENDS[dialect](ScriptedOptions(key=BACKEND_KEY, pace=0.0, faults=faults))
     async with (
         served(app) as url,
         proxied(backends=[backend_settings(name, dialect, url)], keys=KEYS) as dragoman,

@@ -23,8 +23,8 @@ import pytest
 from adapters.model import events as ev
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import JournalUnavailable
-from proxy.scripted.engine_turns import DEFAULT, Variant
-from proxy.scripted.faults import Faults, Silence
+from proxy.scripted.engine_turns import DEFAULT, EngineVariant
+from proxy.scripted.faults import Faults, NoAnswer
 from proxy.session import Session
 from proxy.upstream.client import Frames, Stream, Take
 from tests.support.dragoman import BACKEND_KEY
@@ -81,7 +81,7 @@ async def interrupted(
     run: Run,
     form: Form,
     message: str,
-    variant: Variant,
+    variant: EngineVariant,
     writes: int | None,
     *,
     confirmed: bool = True,
@@ -143,11 +143,11 @@ async def replayed(running: Running, session: EveSession) -> list[Record]:
         ("script: tools", "newest", True, DEFAULT),
         ("script: tools", "all", True, LEAST),
         ("script: failmid", "all", True, DEFAULT),
-        ("script: failmid", "newest", False, Variant(failure="errored_error")),
+        ("script: failmid", "newest", False, EngineVariant(failure="errored_error")),
     ],
 )
 async def test_a_crash_after_any_write_loses_nothing_and_doubles_nothing(
-    run: Run, message: str, form: Form, confirmed: bool, variant: Variant
+    run: Run, message: str, form: Form, confirmed: bool, variant: EngineVariant
 ) -> None:
     running, session, writes, crashed = await interrupted(run, form, message, variant, None)
     assert not crashed
@@ -238,7 +238,7 @@ async def test_a_message_without_a_trace_ends_though_restarts_come_faster_than_p
     run: Run,
 ) -> None:
     # The Engine takes the message and never tells of it: only its silence says what came of it.
-    lost = {"faults": Faults({("execute", 1): Silence(done=False)})}
+    lost = {"faults": Faults({("execute", 1): NoAnswer(done=False)})}
     running = await run("sqlite", engine=lost, speed=1.0)
     backend = running.backends[BACKEND]
     backend.table = {**backend.table, "settings": {"patience_seconds": 1.5}}

@@ -21,7 +21,7 @@ from proxy.base.rows import SessionRow
 from proxy.fanout.hub import SNAPSHOT_ENTRIES, Feed
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted import scripts
-from proxy.scripted.scripts import Ask, Say
+from proxy.scripted.scripts import AskBeat, SayBeat
 from proxy.session import Session
 from proxy.sessions.retention import Limits
 from tests.support import engine_client, eve_client, herm_client
@@ -464,8 +464,8 @@ async def test_a_long_deleted_session_leaves_no_mark_in_any_table_compressed_or_
     said_mark, file_mark, answer_mark = marks = [secrets.token_hex(12).encode() for _ in range(3)]
     beats = (
         # The mark is in what readers keep of an open text, over several intervals of snapshots.
-        Say((said_mark.decode(), *(f" tick {n}" for n in range(4 * SNAPSHOT_ENTRIES)))),
-        Ask("Which name?", (), "The ticket carries the name {answer}."),
+        SayBeat((said_mark.decode(), *(f" tick {n}" for n in range(4 * SNAPSHOT_ENTRIES)))),
+        AskBeat("Which name?", (), "The ticket carries the name {answer}."),
     )
     monkeypatch.setitem(scripts._SCRIPTS, "marked", lambda _: beats)
     running = await run(f"sqlite:///{tmp_path / 'own.db'}")

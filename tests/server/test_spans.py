@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased
 from proxy.app.server import opened_sessions
 from proxy.base.errors import ConfigError
 from proxy.config.settings import Settings
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.telemetry.spans import MessageSpan, SessionSpans
 from proxy.telemetry.tracing import COMPLAINT_SECONDS, Complaints, Tracing, open_tracing
 from tests.support.clocks import ShortWaits
@@ -76,7 +76,7 @@ def check_times(message: Span, parts: list[Span]) -> None:
 async def test_a_message_with_a_question_is_told_as_a_trace(
     dialect: str, collector: Collector
 ) -> None:
-    app = BACKENDS[dialect](Options(key=BACKEND_KEY, pace=0.0))
+    app = BACKENDS[dialect](ScriptedOptions(key=BACKEND_KEY, pace=0.0))
     async with (
         served(app) as url,
         proxied(backends=[backend_settings("quarry", dialect, url)], otel=OTEL) as dragoman,
@@ -123,7 +123,7 @@ async def test_a_message_with_a_question_is_told_as_a_trace(
 async def test_a_message_that_fails_has_an_error_with_our_code(
     dialect: str, collector: Collector
 ) -> None:
-    app = BACKENDS[dialect](Options(key=BACKEND_KEY, pace=0.0))
+    app = BACKENDS[dialect](ScriptedOptions(key=BACKEND_KEY, pace=0.0))
     async with (
         served(app) as url,
         proxied(backends=[backend_settings("quarry", dialect, url)], otel=OTEL) as dragoman,

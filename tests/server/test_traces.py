@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adapters.captures import Exchange
+from adapters.captures import CapturedExchange
 from adapters.model import events as ev
 from proxy.base.logs import JsonFormatter
 from proxy.base.traces import HEADER, taken, trace_id
@@ -53,14 +53,14 @@ def traces_of(lines: io.StringIO, kind: str) -> list[str | None]:
     return [one.get("trace") for one in told if one.get("kind") == kind]
 
 
-def header_of(one: Exchange) -> str | None:
+def header_of(one: CapturedExchange) -> str | None:
     """The only `traceparent` of a recorded request."""
     values = [value for name, value in one.request.headers if name.lower() == HEADER]
     assert len(values) <= 1
     return values[0] if values else None
 
 
-def answered(one: Exchange) -> str | None:
+def answered(one: CapturedExchange) -> str | None:
     """The `traceparent` of a recorded answer."""
     assert one.response is not None
     return next((v for name, v in one.response.headers if name.lower() == HEADER), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adapters.model.base import Call
-from adapters.model.body import Body
+from adapters.model.file_body import FileBody
 
 __all__ = ["whole"]
 
@@ -13,4 +13,4 @@ __all__ = ["whole"]
 def whole(call: Call, files: Mapping[str, bytes]) -> bytes:
     """The body of a call with its files in their places."""
     body = call.request.body or b""
-    return b"".join(body.pieces(files)) if isinstance(body, Body) else body
+    return b"".join(body.pieces(files)) if isinstance(body, FileBody) else body

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.scripted.engine_turns import Variant
+from proxy.scripted.engine_turns import EngineVariant
 
 __all__ = ["LEAST", "VARIANTS"]
 
-VARIANTS: Mapping[str, Variant] = {
-    "no tool ids": Variant(tool_call_id=False),
-    "results first": Variant(result_first=True),
-    "results first, no tool ids": Variant(result_first=True, tool_call_id=False),
-    "error only": Variant(failure="error"),
-    "errored only": Variant(failure="errored"),
-    "errored first": Variant(failure="errored_error"),
-    "heartbeats without time": Variant(heartbeat_timestamp=False),
-    "short lifecycle": Variant(short_lifecycle=True),
-    "no blocks": Variant(blocks=False),
-    "request before call": Variant(call_before_request=False),
-    "options as objects": Variant(options="objects"),
-    "no options": Variant(options="absent"),
-    "unnamed resolution": Variant(resolved_request_id=False),
-    "no usage": Variant(usage=False),
-    "replay ends": Variant(replay_tails=False),
-    "odd framing": Variant(tolerance=True),
+VARIANTS: Mapping[str, EngineVariant] = {
+    "no tool ids": EngineVariant(tool_call_id=False),
+    "results first": EngineVariant(result_first=True),
+    "results first, no tool ids": EngineVariant(result_first=True, tool_call_id=False),
+    "error only": EngineVariant(failure="error"),
+    "errored only": EngineVariant(failure="errored"),
+    "errored first": EngineVariant(failure="errored_error"),
+    "heartbeats without time": EngineVariant(heartbeat_timestamp=False),
+    "short lifecycle": EngineVariant(short_lifecycle=True),
+    "no blocks": EngineVariant(blocks=False),
+    "request before call": EngineVariant(call_before_request=False),
+    "options as objects": EngineVariant(options="objects"),
+    "no options": EngineVariant(options="absent"),
+    "unnamed resolution": EngineVariant(resolved_request_id=False),
+    "no usage": EngineVariant(usage=False),
+    "replay ends": EngineVariant(replay_tails=False),
+    "odd framing": EngineVariant(tolerance=True),
 }
 
-LEAST = Variant(
+LEAST = EngineVariant(
     tool_call_id=False,
     failure="errored",
     heartbeat_timestamp=False,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from proxy.journal.base import Journal
-from proxy.scripted.eve_turns import Generation, ScriptedEve, Variant
+from proxy.scripted.eve_turns import EveVariant, Generation, ScriptedEve
 from proxy.scripted.herm_turns import ScriptedHerm
 from tests.support.dragoman import BACKEND_KEY, Backend, Dragoman
 from tests.support.engine_client import EngineClient
@@ -22,7 +22,7 @@ def eves(**options: Any) -> dict[str, Backend]:
     """Scripted eves, one for each generation, named after it; `options` are arguments of
     `create_eve_app`."""
     return {
-        generation.lower(): Backend("eve", {"variant": Variant(generation), **options})
+        generation.lower(): Backend("eve", {"variant": EveVariant(generation), **options})
         for generation in GENERATIONS
     }
 

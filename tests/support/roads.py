@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from adapters.model.base import Call
-from proxy.scripted import serving
+from proxy.scripted import http_app
 from proxy.upstream.client import Upstream
 
 __all__ = ["Gate", "Roads"]
@@ -51,7 +51,7 @@ class Roads:
         self._source: random.Random | None = None
         self._frames = asyncio.Event()
         self._frames.set()
-        ask, write = Upstream._open, serving.Body.frames
+        ask, write = Upstream._open, http_app.StreamBody.frames
 
         async def slow_open(upstream: Upstream, call: Call, *rest: Any) -> aiohttp.ClientResponse:
             gate = next((gate for gate in self._gates if gate.wanted(call)), None)
@@ -66,13 +66,13 @@ class Roads:
                 await gate.wait()
             return response
 
-        async def slow_frames(body: serving.Body, frames: Sequence[bytes]) -> None:
+        async def slow_frames(body: http_app.StreamBody, frames: Sequence[bytes]) -> None:
             await self._delay()
             await self._frames.wait()
             await write(body, frames)
 
         monkeypatch.setattr(Upstream, "_open", slow_open)
-        monkeypatch.setattr(serving.Body, "frames", slow_frames)
+        monkeypatch.setattr(http_app.StreamBody, "frames", slow_frames)
 
     async def _delay(self) -> None:
         if self._source is not None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Faults, Garbage
 from tests.support.serving import served
 from tests.support.waiting import SOON_S
@@ -26,7 +26,7 @@ async def slipped(
 ) -> AsyncIterator[Watched]:
     """A Dragoman before a backend whose stream has these bytes in it."""
     faults = Faults({(STREAM[dialect], 1): Garbage(place, data)})
-    backend = BACKENDS[dialect](Options(pace=0.0, faults=faults))
+    backend = BACKENDS[dialect](ScriptedOptions(pace=0.0, faults=faults))
     create = 'create = { agent = "agent_K4" }' if dialect == "herm" else ""
     async with served(backend) as url:
         table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{create}\n'

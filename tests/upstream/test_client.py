@@ -18,8 +18,8 @@ import pytest
 from multidict import CIMultiDict, MultiDict
 
 from adapters.model.base import Call, Request, Response
-from adapters.model.body import body_of, file_in_base64
 from adapters.model.commands import Sealed
+from adapters.model.file_body import body_of, file_in_base64
 from adapters.wire.errors import OFFENDING_LIMIT, ErrorCode
 from adapters.wire.framing import FrameTooLarge
 from adapters.wire.framing.sse import SseFrame

@@ -3,24 +3,31 @@
 All is linear in what is searched, however that is made.
 """
 
-from adapters.captures.secrets.deltas import LOG, Delta, Frame, Path, Texts, by_type
-from adapters.captures.secrets.finder import BadPattern, Finder
-from adapters.captures.secrets.known import Values
-from adapters.captures.secrets.looks import LOOKS, Span, looks_secret
-from adapters.captures.secrets.running import RunningText
+from adapters.captures.secrets.deltas import (
+    LOG,
+    DeltaFormat,
+    DeltaTexts,
+    Path,
+    StreamFrame,
+    by_type,
+)
+from adapters.captures.secrets.finder import BadPattern, SecretFinder
+from adapters.captures.secrets.known_secrets import SpelledValues
+from adapters.captures.secrets.running_text import RunningText
+from adapters.captures.secrets.secret_patterns import LOOKS, SecretSpan, looks_secret
 
 __all__ = [
     "LOG",
     "LOOKS",
     "BadPattern",
-    "Delta",
-    "Finder",
-    "Frame",
+    "DeltaFormat",
+    "DeltaTexts",
     "Path",
     "RunningText",
-    "Span",
-    "Texts",
-    "Values",
+    "SecretFinder",
+    "SecretSpan",
+    "SpelledValues",
+    "StreamFrame",
     "by_type",
     "looks_secret",
 ]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from adapters.captures.secrets.finder import Finder
-from adapters.captures.secrets.running import RunningText
+from adapters.captures.secrets.finder import SecretFinder
+from adapters.captures.secrets.running_text import RunningText
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
 FRAMES_MOST = 2048
@@ -24,7 +24,7 @@ Path = tuple[str | int, ...]
 """Names of members, and places in arrays, from the outermost one."""
 
 
-class Delta(NamedTuple):
+class DeltaFormat(NamedTuple):
     """A kind of frame that has more of a text, as a dialect declares it.
 
     `type` is that of the frame: the name of its event, or its member `type`. `text` says where the
@@ -42,7 +42,7 @@ class Delta(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Frame:
+class StreamFrame:
     """A frame that is JSON, or another text. Once it is `settled`, `new` is what stands for it, or
     None where it has no secret."""
 
@@ -52,7 +52,7 @@ class Frame:
     new: bytes | None = None
     # What is written anew, where something beside the text of a delta is secret.
     value: Any = None
-    delta: Delta | None = None
+    delta: DeltaFormat | None = None
     text: str = ""
     so_far: str | None = None
 
@@ -70,20 +70,20 @@ class Frame:
 
 
 @dataclasses.dataclass(slots=True)
-class _Text:
+class _DeltaText:
     """A text: the frames that wait with the places of their parts, up to its end, and what of it
     has come last."""
 
     running: RunningText
-    parts: deque[tuple[Frame, int, int]] = dataclasses.field(default_factory=deque)
+    parts: deque[tuple[StreamFrame, int, int]] = dataclasses.field(default_factory=deque)
     fresh: list[str] = dataclasses.field(default_factory=list)
     end: int = 0
 
 
-class Texts:
+class DeltaTexts:
     """The frames of one stream, and the texts that come in them."""
 
-    def __init__(self, finder: Finder, deltas: Mapping[str, Delta]) -> None:
+    def __init__(self, finder: SecretFinder, deltas: Mapping[str, DeltaFormat]) -> None:
         """`deltas` are those that are known, by their type."""
         self._finder = finder
         self._deltas = deltas
@@ -92,9 +92,9 @@ class Texts:
             for type_ in delta.ends:
                 self._ends.setdefault(type_, set()).add(delta.type)
         self._number = 0
-        self._texts: dict[tuple[str, ...], _Text] = {}
+        self._texts: dict[tuple[str, ...], _DeltaText] = {}
 
-    def take(self, frames: Sequence[tuple[bytes, str]], *, clean: bool) -> list[Frame]:
+    def take(self, frames: Sequence[tuple[bytes, str]], *, clean: bool) -> list[StreamFrame]:
         """Take frames, each with the name that it has beside it; `clean` where it is known that
         none has a secret by itself."""
         out = [self._frame(data, event, clean=clean) for data, event in frames]
@@ -111,9 +111,9 @@ class Texts:
         for key in [*self._texts]:
             self._end(key)
 
-    def _frame(self, data: bytes, event: str, *, clean: bool) -> Frame:
+    def _frame(self, data: bytes, event: str, *, clean: bool) -> StreamFrame:
         self._number += 1
-        frame = Frame(self._number, data)
+        frame = StreamFrame(self._number, data)
         text = ""
         if not clean:
             text = data.decode("utf-8", "surrogateescape")
@@ -139,7 +139,7 @@ class Texts:
                 frame.new = format_json(frame.value)
         return frame
 
-    def _take_text(self, frame: Frame, delta: Delta, value: Any) -> None:
+    def _take_text(self, frame: StreamFrame, delta: DeltaFormat, value: Any) -> None:
         """Take the text of a frame that has more of one."""
         if delta.when is not None and _at(value, delta.when) is not True:
             return
@@ -154,12 +154,12 @@ class Texts:
         if found is None:
             if len(self._texts) >= TEXTS_MOST:
                 self._end(next(iter(self._texts)))
-            found = self._texts[key] = _Text(RunningText(self._finder))
+            found = self._texts[key] = _DeltaText(RunningText(self._finder))
         start, found.end = found.end, found.end + len(text)
         found.parts.append((frame, start, found.end))
         found.fresh.append(text)
 
-    def _look(self, text: _Text) -> None:
+    def _look(self, text: _DeltaText) -> None:
         """Look at what has come last of a text."""
         text.running.add("".join(text.fresh))
         text.fresh.clear()
@@ -181,7 +181,7 @@ class Texts:
                 if all(one is None or str(one) == had for one, had in said):
                     self._end(key)
 
-    def _let_go(self, text: _Text) -> None:
+    def _let_go(self, text: _DeltaText) -> None:
         """Settle the frames whose part is decided."""
         running, parts = text.running, text.parts
         while parts and parts[0][2] <= running.decided:
@@ -219,16 +219,16 @@ class Texts:
         return self._finder.clean(text)
 
 
-def by_type(deltas: Iterable[Delta]) -> dict[str, Delta]:
+def by_type(deltas: Iterable[DeltaFormat]) -> dict[str, DeltaFormat]:
     """Return deltas by the type of their frames."""
     return {delta.type: delta for delta in deltas}
 
 
 LOG = by_type(
     (
-        Delta("text.delta", ("text",), (("block_id",),), ends=("text.completed",)),
-        Delta("reasoning.delta", ("text",), (("block_id",),), ends=("reasoning.completed",)),
-        Delta("tool.input_delta", ("text",), (("call_id",),), ends=("tool.called",)),
+        DeltaFormat("text.delta", ("text",), (("block_id",),), ends=("text.completed",)),
+        DeltaFormat("reasoning.delta", ("text",), (("block_id",),), ends=("reasoning.completed",)),
+        DeltaFormat("tool.input_delta", ("text",), (("call_id",),), ends=("tool.called",)),
     )
 )
 """Those of the canonical log."""

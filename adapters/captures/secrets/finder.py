@@ -14,14 +14,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from adapters.captures.secrets.known import (
+from adapters.captures.secrets.known_secrets import (
     LONGEST_KNOWN,
     SHORTEST_KNOWN,
     SHORTEST_SEALED,
-    Known,
+    KnownSecrets,
 )
-from adapters.captures.secrets.looks import ESCAPED, LOOKS, Look, Span, hints
-from adapters.captures.secrets.names import AUTHORIZATION, MEMBER, TOKEN, Names, plain
+from adapters.captures.secrets.secret_names import AUTHORIZATION, MEMBER, TOKEN, SecretNames, plain
+from adapters.captures.secrets.secret_patterns import (
+    ESCAPED,
+    LOOKS,
+    SecretPattern,
+    SecretSpan,
+    hints,
+)
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
 NESTED = 3
@@ -73,7 +79,7 @@ class BadPattern(ValueError):
     """A configured pattern is not a regular expression, or matches nothing at all."""
 
 
-class Finder:
+class SecretFinder:
     """Finds secrets, and remembers those that are to be found again.
 
     Args:
@@ -87,10 +93,10 @@ class Finder:
 
     def __init__(self, salt: bytes, keys: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
         self._salt = salt
-        self.names = Names(keys)
+        self.names = SecretNames(keys)
         self._keys = tuple(map(plain, keys))
         self._patterns = [_compiled(pattern) for pattern in patterns]
-        self._known = Known()
+        self._known = KnownSecrets()
         # Names of sessions and the like that stand in paths.
         self._shown: OrderedDict[str, None] = OrderedDict()
         self._marks: dict[str, str] = {}
@@ -153,7 +159,7 @@ class Finder:
 
     # Texts.
 
-    def find(self, text: str) -> list[Span]:
+    def find(self, text: str) -> list[SecretSpan]:
         """Return the secrets of a text in their order, apart from each other."""
         spans = self._known.find(text)
         for look in hints(text)[0]:
@@ -162,12 +168,14 @@ class Finder:
             spans += self._by_patterns(text)
         return _apart(spans)
 
-    def found_in(self, texts: Sequence[str], looks: Sequence[Look]) -> dict[int, list[Span]]:
+    def found_in(
+        self, texts: Sequence[str], looks: Sequence[SecretPattern]
+    ) -> dict[int, list[SecretSpan]]:
         """Return the secrets of texts, by the number of each that has one, where only these looks
         are known to be possible."""
         joined = _BETWEEN.join(texts)
         spans = self._known.find(joined)
-        out: dict[int, list[Span]] = {}
+        out: dict[int, list[SecretSpan]] = {}
         for look in looks:
             if not look.loose:
                 spans += look.find(joined)
@@ -177,7 +185,7 @@ class Finder:
                 which += 1
                 start = end + len(_BETWEEN)
                 end = start + len(texts[which])
-            moved = Span(span.start - start, span.end - start, *span[2:])
+            moved = SecretSpan(span.start - start, span.end - start, *span[2:])
             out.setdefault(which, []).append(moved)
         loose = [look for look in looks if look.loose and look.hints[0] in joined.lower()]
         for which, text in enumerate(texts) if loose or self._patterns else ():
@@ -190,15 +198,15 @@ class Finder:
         """Return a text with marks in the place of its secrets."""
         return self.marked(text, self.find(text))
 
-    def _by_patterns(self, text: str) -> list[Span]:
+    def _by_patterns(self, text: str) -> list[SecretSpan]:
         return [
-            Span(*found.span(), found[0])
+            SecretSpan(*found.span(), found[0])
             for pattern in self._patterns
             for found in pattern.finditer(text)
             if found[0] and not _MARK.fullmatch(found[0])
         ]
 
-    def marked(self, text: str, spans: Iterable[Span]) -> str:
+    def marked(self, text: str, spans: Iterable[SecretSpan]) -> str:
         """Return a text with marks in the place of these spans, which are in order."""
         out: list[str] = []
         at = 0
@@ -207,7 +215,7 @@ class Finder:
             at = span.end
         return "".join([*out, text[at:]]) if out else text
 
-    def marked_as(self, span: Span) -> str:
+    def marked_as(self, span: SecretSpan) -> str:
         """Return what stands in the place of a secret; nothing where its begin has the mark."""
         if not span.value:
             return ""
@@ -237,7 +245,7 @@ class Finder:
             start, end = found.span(3)
             if self.names.kind(found[2]) and not _MARK.fullmatch(found[3]):
                 self.remember_named(found[3])
-                spans.append(Span(start, end, found[3]))
+                spans.append(SecretSpan(start, end, found[3]))
         spans += self.find(text)
         return self.marked(text, _apart(spans))
 
@@ -287,7 +295,7 @@ class _Document:
     """A JSON value in which secrets are looked for, with the JSON in its strings; what it is read
     from is `text`."""
 
-    def __init__(self, finder: Finder, value: Any, text: str) -> None:
+    def __init__(self, finder: SecretFinder, value: Any, text: str) -> None:
         self._finder = finder
         looks, more = hints(text)
         self._looks = LOOKS if more & ESCAPED else looks
@@ -423,7 +431,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return made
 
 
-def _apart(spans: list[Span]) -> list[Span]:
+def _apart(spans: list[SecretSpan]) -> list[SecretSpan]:
     """Return spans in their order, without those that another one begins before and reaches into.
     Of two that overlap the first one grows."""
     if len(spans) < 2:

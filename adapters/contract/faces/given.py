@@ -8,10 +8,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from multidict import MultiMapping
 
-from adapters.model.about import About
 from adapters.model.base import Encoder
 from adapters.model.commands import SendMessage
 from adapters.model.events import InteractionRequested
+from adapters.model.session_info import SessionInfo
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError
 
@@ -96,7 +96,7 @@ class Place(Protocol):
 class Told(NamedTuple):
     """What is told of a session in lists, and its times in Unix milliseconds."""
 
-    about: About
+    about: SessionInfo
     created_at: int
     updated_at: int
 

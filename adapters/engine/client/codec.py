@@ -20,7 +20,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
-from adapters.model.stored import Kept, fill, newest
+from adapters.model.stored import CodecCheckpoint, fill, newest
 from adapters.wire.errors import SESSION_LOST, DragomanError, NotSupported
 from adapters.wire.framing import TORN
 from adapters.wire.framing.sse import SseFrame
@@ -48,7 +48,7 @@ class EngineClient(ClientCodec):
         )
         self._s = State()
         self._reached = Reached()
-        self._kept = Kept(EngineClient, "the state of an Engine's session")
+        self._kept = CodecCheckpoint(EngineClient, "the state of an Engine's session")
         self._reading = Reading()
         # The last delta of the open block, of which the next one is made, and its native name.
         self._last: ev.TextDelta | ev.ReasoningDelta | None = None

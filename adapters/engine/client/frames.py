@@ -13,7 +13,7 @@ from adapters.engine.alignment import Known
 from adapters.engine.client import asking, early, ending, work
 from adapters.engine.client.state import Seen, State, native_of
 from adapters.model import events as ev
-from adapters.wire.salvage import block_of, salvage
+from adapters.wire.partial_recovery import block_of, salvage
 
 _Handler = Callable[[State, Seen], list[ev.Event]]
 

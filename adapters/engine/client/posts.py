@@ -12,7 +12,7 @@ from adapters.engine.client.asking import allows
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, Call, Request, Support
-from adapters.model.body import body_of, file_in_base64
+from adapters.model.file_body import body_of, file_in_base64
 from adapters.model.interactions import DECLINED
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json

@@ -1,7 +1,7 @@
 """What must survive a restart of an Engine session, typed, and what of it earlier releases stored.
 
 `State` changes with what happens; `State.block` and `Reached` change with every delta. These two
-are the place that `adapters.model.stored.Kept` speaks of.
+are the place that `adapters.model.stored.CodecCheckpoint` speaks of.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from adapters.eve.client.turn_end import TurnEnd
 from adapters.eve.client.values import C_KEYS, rest_of
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import name_of
-from adapters.wire.paths import is_segment
+from adapters.wire.url_paths import is_segment
 
 _CALLED_KEYS = C_KEYS | {"callId", "childSessionId", "sessionId", "name", "childStreamPath"}
 

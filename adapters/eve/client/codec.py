@@ -37,7 +37,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
-from adapters.model.stored import Kept, fill, newest
+from adapters.model.stored import CodecCheckpoint, fill, newest
 from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, mended_json, name_of, parse_json
@@ -62,7 +62,7 @@ class EveClient(ClientCodec):
         s.session = settings.get("session_id")
         # A recorded body is one stream: nothing else is read.
         reads_children = not settings.get("single_stream", False)
-        self._kept = Kept(EveClient, "the state of an eve's session")
+        self._kept = CodecCheckpoint(EveClient, "the state of an eve's session")
         # The token of the last snapshot: no position has one.
         self._stored_token: str | None = None
         self._recent: collections.OrderedDict[str, int] = collections.OrderedDict()

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.eve.client.values import clean
 from adapters.model import events as ev
-from adapters.model.body import file_in_base64
+from adapters.model.file_body import file_in_base64
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import int_of
 

@@ -23,7 +23,7 @@ from adapters.model import raw
 from adapters.model.base import Call
 from adapters.wire.framing import TORN
 from adapters.wire.jsonvalue import count_of, name_of
-from adapters.wire.salvage import salvage
+from adapters.wire.partial_recovery import salvage
 
 _ENDS = frozenset({"turn.completed", "turn.failed", "turn.waiting"})
 

@@ -15,7 +15,7 @@ from adapters.eve.client.values import refusal
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, Request, Response
-from adapters.model.body import body_of
+from adapters.model.file_body import body_of
 from adapters.wire.errors import ErrorCode
 from adapters.wire.jsonvalue import parse_json
 

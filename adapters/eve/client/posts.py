@@ -12,10 +12,10 @@ from adapters.eve.client.contents import wire_message
 from adapters.eve.client.state import EveClientState
 from adapters.model import commands as cmd
 from adapters.model.base import Call, Request
-from adapters.model.body import body_of, restored
+from adapters.model.file_body import body_of, restored
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 
 CREATE_OPTIONS = frozenset({"mode", "capabilities", "callback", "protocolVersion"})
 

@@ -12,7 +12,7 @@ from adapters.eve.client.state import EveClientState, Generation
 from adapters.model import events as ev
 from adapters.model.base import Ability, Response, Support
 from adapters.wire.errors import ErrorCode, NotSupported
-from adapters.wire.paths import is_segment
+from adapters.wire.url_paths import is_segment
 
 STEER_FROM = (0, 33, 0)
 """Section 5: the first release that knows `turnPolicy`."""

@@ -16,7 +16,7 @@ from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, CloseReason, Request, Response
 from adapters.wire.errors import SESSION_LOST, DragomanError
-from adapters.wire.paths import path_of, rebuilt
+from adapters.wire.url_paths import path_of, rebuilt
 
 AT_ONCE_MS = 5_000
 

@@ -33,7 +33,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
-from adapters.model.stored import Kept, fill, newest
+from adapters.model.stored import CodecCheckpoint, fill, newest
 from adapters.wire.errors import SESSION_LOST, DragomanError, NotSupported
 from adapters.wire.framing.sse import SseFrame
 
@@ -68,7 +68,7 @@ class HermClient(ClientCodec):
         self._single = settings.get("single_stream", False)
         self._s = s = State()
         self._at = at = Place()
-        self._kept = Kept(HermClient, "the state of a Herm's session")
+        self._kept = CodecCheckpoint(HermClient, "the state of a Herm's session")
         self._sessions = Sessions(s, settings)
         self._numbers = Numbers(s, at)
         self._texts = Texts(s, at, self._numbers)

@@ -14,7 +14,7 @@ from typing import Any
 
 from adapters.herm.client.envelopes import are_all, check_of, id_of, is_delta, sequence_of
 from adapters.herm.client.records import KEPT, Place, State
-from adapters.wire.paths import is_header_value
+from adapters.wire.url_paths import is_header_value
 
 HOLES = 3
 """After so many holes on a stream of which the list knows nothing, the numbers have holes of their

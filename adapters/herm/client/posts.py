@@ -14,7 +14,7 @@ from adapters.model import raw
 from adapters.model.base import Call, Request, Response
 from adapters.wire.errors import ErrorCode, NotSupported
 from adapters.wire.jsonvalue import compact, format_json
-from adapters.wire.paths import path_of
+from adapters.wire.url_paths import path_of
 
 _JSON = {"Accept": "application/json"}
 

@@ -33,8 +33,8 @@ from adapters.wire.jsonvalue import (
     parse_json,
     rest_of,
 )
-from adapters.wire.paths import is_header_value
-from adapters.wire.salvage import block_of, salvage
+from adapters.wire.partial_recovery import block_of, salvage
+from adapters.wire.url_paths import is_header_value
 
 _TOOLS = frozenset(
     {

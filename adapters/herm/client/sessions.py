@@ -15,7 +15,7 @@ from adapters.model import raw
 from adapters.model.base import Call, Response
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import parse_json, rest_of
-from adapters.wire.paths import is_segment
+from adapters.wire.url_paths import is_segment
 
 _SESSION_KEYS = frozenset(
     {

@@ -16,9 +16,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from adapters.model import events as ev
-from adapters.model.allowed import BLOCK_TEXTS, ignored_of
-from adapters.offline.compare.meaning import Id, Ids, Item, Meaning
-from adapters.offline.compare.pairing import Pair, lines, match
+from adapters.model.ignored_fields import BLOCK_TEXTS, ignored_of
+from adapters.offline.compare.event_pairs import EventPair, lines, match
+from adapters.offline.compare.meaning import ComparedEvent, ComparedId, IdSet, LogMeaning
 from adapters.wire.jsonvalue import format_json
 
 CONTEXT = 3
@@ -44,7 +44,7 @@ ABSENT: Any = _Absent()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Side:
+class DifferenceSide:
     """One side of a difference: its value, where it stands, and the events up to there. `index` is
     the position of its event in the log, None where it has none."""
 
@@ -64,8 +64,8 @@ class Difference:
     """A field with two values, or an event that only one side has: then `path` is its type."""
 
     path: str
-    a: Side
-    b: Side
+    a: DifferenceSide
+    b: DifferenceSide
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -73,7 +73,7 @@ class Difference:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Result:
+class Comparison:
     """What differs, in the order of the first log."""
 
     differences: tuple[Difference, ...]
@@ -113,7 +113,7 @@ class Result:
         return [*lines, "", f"If it may differ, say so: --ignore {first.path}"]
 
 
-def compare(a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Iterable[str] = ()) -> Result:
+def compare(a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Iterable[str] = ()) -> Comparison:
     """Compare two logs.
 
     Args:
@@ -125,16 +125,16 @@ def compare(a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Iterable[str] 
         UnknownField: no event has such a field.
     """
     ignored = ignored_of(ignore)
-    return Result(tuple(_Comparison(Meaning(a, ignored), Meaning(b, ignored)).run()))
+    return Comparison(tuple(_Comparer(LogMeaning(a, ignored), LogMeaning(b, ignored)).run()))
 
 
 # Pairs of what means the same, and what differs in them.
 
 
-class _Comparison:
+class _Comparer:
     """Two logs, and which id of one stands for which of the other."""
 
-    def __init__(self, a: Meaning, b: Meaning) -> None:
+    def __init__(self, a: LogMeaning, b: LogMeaning) -> None:
         self._a = a
         self._b = b
         self._there: dict[tuple[str, str], str] = {}
@@ -152,7 +152,7 @@ class _Comparison:
 
     # Which belongs to which.
 
-    def _pairs(self) -> Iterator[Pair]:
+    def _pairs(self) -> Iterator[EventPair]:
         threads_a, threads_b = list(self._a.threads), list(self._b.threads)
         found = match(
             [_ways_of_thread(self._a, thread) for thread in threads_a],
@@ -165,10 +165,10 @@ class _Comparison:
                 self._bind("thread", thread, other)
                 yield from lines(line, self._b.threads[other])
             else:
-                yield Pair(line[0].first, None, -1, _last(self._b))
+                yield EventPair(line[0].first, None, -1, _last(self._b))
         for number, thread in enumerate(threads_b):
             if number not in found.values():
-                yield Pair(None, self._b.threads[thread][0].first, _last(self._a), -1)
+                yield EventPair(None, self._b.threads[thread][0].first, _last(self._a), -1)
 
     def _bind(self, kind: str, a: str, b: str) -> None:
         if (kind, a) not in self._there and (kind, b) not in self._back:
@@ -184,10 +184,10 @@ class _Comparison:
             for value, other in zip(a, b, strict=False):
                 self._bind_all(value, other)
         # What an agent says is only looked up.
-        elif isinstance(a, Id) and isinstance(b, Id) and a.field and b.field:
+        elif isinstance(a, ComparedId) and isinstance(b, ComparedId) and a.field and b.field:
             self._bind(a.kinds[0], a.raw, b.raw)
 
-    def _same(self, a: Id, b: Id) -> bool:
+    def _same(self, a: ComparedId, b: ComparedId) -> bool:
         common = [kind for kind in a.kinds if kind in b.kinds]
         if not common:
             return a.raw == b.raw
@@ -199,7 +199,7 @@ class _Comparison:
 
     # What differs.
 
-    def _differences(self, pair: Pair) -> Iterator[Difference]:
+    def _differences(self, pair: EventPair) -> Iterator[Difference]:
         a, b = pair.a, pair.b
         if a is None or b is None:
             for item in (a, b):
@@ -223,9 +223,9 @@ class _Comparison:
             yield self._difference(pair, delta, one, other)
 
     def _unlike(self, a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-        if isinstance(a, Id) and isinstance(b, Id):
+        if isinstance(a, ComparedId) and isinstance(b, ComparedId):
             same = self._same(a, b)
-        elif isinstance(a, Ids) and isinstance(b, Ids):
+        elif isinstance(a, IdSet) and isinstance(b, IdSet):
             same = {self._there.get((a.kind, raw), raw) for raw in a.raws} == b.raws
         elif isinstance(a, dict) and isinstance(b, dict):
             for name in {**a, **b}:
@@ -243,7 +243,7 @@ class _Comparison:
         if not same:
             yield path, a, b
 
-    def _difference(self, pair: Pair, path: str, a: Any, b: Any) -> Difference:
+    def _difference(self, pair: EventPair, path: str, a: Any, b: Any) -> Difference:
         value_a, value_b = _plain(self._a, a), _plain(self._b, b)
         if value_a == value_b:
             # Two ids that are each the first of their log, say: their own names tell them apart.
@@ -256,22 +256,22 @@ class _Comparison:
 
 
 def _raw(node: Any) -> Any:
-    return node.raw if isinstance(node, Id) else node
+    return node.raw if isinstance(node, ComparedId) else node
 
 
 def _equal(a: Any, b: Any) -> bool:
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
 
-def _streamed(item: Item) -> Any:
+def _streamed(item: ComparedEvent) -> Any:
     return item.tree["text"] if item.streamed is None else item.streamed
 
 
-def _last(meaning: Meaning) -> int:
+def _last(meaning: LogMeaning) -> int:
     return meaning.items[-1].index if meaning.items else -1
 
 
-def _ways_of_thread(meaning: Meaning, thread: str) -> list[Hashable]:
+def _ways_of_thread(meaning: LogMeaning, thread: str) -> list[Hashable]:
     """Return by what a thread is known again: the call that began it, its name, its order."""
     main = thread == ev.MAIN
     first = meaning.threads[thread][0]
@@ -286,7 +286,9 @@ def _ways_of_thread(meaning: Meaning, thread: str) -> list[Hashable]:
 # What people see.
 
 
-def _side(meaning: Meaning, item: Item | None, after: int, value: Any) -> Side:
+def _side(
+    meaning: LogMeaning, item: ComparedEvent | None, after: int, value: Any
+) -> DifferenceSide:
     """Return a side of a difference, with the events of its thread that lead there."""
     items = meaning.items
     index = after + 1 if item is None else item.index
@@ -295,7 +297,7 @@ def _side(meaning: Meaning, item: Item | None, after: int, value: Any) -> Side:
         thread = item.place.thread
     else:
         thread = items[here - 1].place.thread if here else ev.MAIN
-    before: list[Item] = []
+    before: list[ComparedEvent] = []
     for one in reversed(items[max(0, here - NEAR) : here]):
         if one.place.thread == thread and len(before) < CONTEXT:
             before.insert(0, one)
@@ -303,11 +305,13 @@ def _side(meaning: Meaning, item: Item | None, after: int, value: Any) -> Side:
     lines = [f"  {_line(meaning, one)}" for one in before]
     lines.append(f"> {_line(meaning, marked)}" if marked is not None else "> (the end)")
     if item is not None:
-        return Side(value, str(item.place), tuple(lines), item.index)
-    return Side(value, f"after {before[-1].place}" if before else "at its begin", tuple(lines))
+        return DifferenceSide(value, str(item.place), tuple(lines), item.index)
+    return DifferenceSide(
+        value, f"after {before[-1].place}" if before else "at its begin", tuple(lines)
+    )
 
 
-def _line(meaning: Meaning, item: Item) -> str:
+def _line(meaning: LogMeaning, item: ComparedEvent) -> str:
     """Return an event on one line: what it says that is not so by default."""
     fields = ev.EVENT_TYPES[item.type].model_fields
     said = {
@@ -319,17 +323,17 @@ def _line(meaning: Meaning, item: Item) -> str:
 
 
 def _is_default(default: Any, value: Any) -> bool:
-    if isinstance(value, Ids):
+    if isinstance(value, IdSet):
         return not value.raws
     return value is None or (not isinstance(value, dict | list) and value == default)
 
 
-def _plain(meaning: Meaning | None, node: Any) -> Any:
+def _plain(meaning: LogMeaning | None, node: Any) -> Any:
     """Return a tree as JSON: with its ids as they are shown, or without a log as they are."""
-    if isinstance(node, Id):
+    if isinstance(node, ComparedId):
         return node.raw if meaning is None else meaning.names[node.kinds[0], node.raw]
-    if isinstance(node, Ids):
-        return sorted(_plain(meaning, Id((node.kind,), raw)) for raw in node.raws)
+    if isinstance(node, IdSet):
+        return sorted(_plain(meaning, ComparedId((node.kind,), raw)) for raw in node.raws)
     if isinstance(node, dict):
         return {name: _plain(meaning, value) for name, value in node.items()}
     if isinstance(node, list):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from adapters.model import events as ev
-from adapters.model.allowed import BLOCKS, SKIPPED, Ignored
+from adapters.model.ignored_fields import BLOCKS, SKIPPED, IgnoredFields
 
 _TIMES = frozenset({"archived_at", "expires_at"})
 """Moments: that there is one counts."""
@@ -55,7 +55,7 @@ _FREE = frozenset({"input", "output", "value"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Id:
+class ComparedId:
     """An id, and what it may be one of. `field` says that it stands in a field for ids, and not in
     what an agent says."""
 
@@ -65,7 +65,7 @@ class Id:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ids:
+class IdSet:
     """Ids whose order says nothing."""
 
     kind: str
@@ -73,7 +73,7 @@ class Ids:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class EventPlace:
     """Where something stands: `turn` and `step` count from 1, `event` is its `seq`."""
 
     thread: str
@@ -89,19 +89,19 @@ class Place:
 
 
 @dataclasses.dataclass(slots=True)
-class Item:
+class ComparedEvent:
     """An event as it is compared. `index` is its position in the log, `streamed` the text of the
     deltas of a block that is whole."""
 
     index: int
     type: str
-    place: Place
+    place: EventPlace
     tree: dict[str, Any]
     streamed: str | None = None
 
     @property
-    def first(self) -> Item:
-        """The item itself: see `Calls`."""
+    def first(self) -> ComparedEvent:
+        """The item itself: see `StepCalls`."""
         return self
 
     @property
@@ -111,10 +111,10 @@ class Item:
 
 
 @dataclasses.dataclass(slots=True)
-class Call:
+class ComparedCall:
     """A tool call and all that belongs to it, in order."""
 
-    items: list[Item] = dataclasses.field(default_factory=list)
+    items: list[ComparedEvent] = dataclasses.field(default_factory=list)
 
     @property
     def tool(self) -> str:
@@ -144,15 +144,15 @@ class Call:
 
 
 @dataclasses.dataclass(slots=True)
-class Calls:
+class StepCalls:
     """The calls of one step. Without steps: calls of which one began before the others ended."""
 
     step: tuple[int, int]
-    calls: list[Call] = dataclasses.field(default_factory=list)
+    calls: list[ComparedCall] = dataclasses.field(default_factory=list)
     type: str = "calls"
 
     @property
-    def first(self) -> Item:
+    def first(self) -> ComparedEvent:
         """Its first item."""
         return self.calls[0].items[0]
 
@@ -168,7 +168,7 @@ def blind(node: Any) -> str:
 
 
 def _kind_of(node: Any) -> str:
-    if isinstance(node, Ids):
+    if isinstance(node, IdSet):
         return f"<{node.kind} {len(node.raws)}>"
     return f"<{'|'.join(node.kinds)}>"
 
@@ -180,28 +180,28 @@ class _Pause:
 
     named: frozenset[str]
     missing: frozenset[str]
-    resumed: Item | None = None
-    left: tuple[ev.Event, Item] | None = None
+    resumed: ComparedEvent | None = None
+    left: tuple[ev.Event, ComparedEvent] | None = None
 
 
-class Meaning:
+class LogMeaning:
     """What a log means.
 
     `threads` has what happened in each, `calls` every call by its id, `names` for every id the one
     that it is shown by: its kind and a number in order of appearance.
     """
 
-    def __init__(self, entries: Sequence[ev.Entry], ignored: Ignored) -> None:
-        self.threads: dict[str, list[Item | Calls]] = {}
-        self.calls: dict[str, Call] = {}
+    def __init__(self, entries: Sequence[ev.Entry], ignored: IgnoredFields) -> None:
+        self.threads: dict[str, list[ComparedEvent | StepCalls]] = {}
+        self.calls: dict[str, ComparedCall] = {}
         self.names: dict[tuple[str, str], str] = {}
-        self.items: list[Item] = []
+        self.items: list[ComparedEvent] = []
         self.session = entries[0].session_id if entries else ""
         self._ignored = ignored
         self._known: dict[str, tuple[str, ...]] = {}
         self._turns: dict[str, tuple[int, int]] = {}
         self._call_of: dict[str, str] = {}
-        self._texts: dict[tuple[str, ...], tuple[list[str], Item, ev.Event]] = {}
+        self._texts: dict[tuple[str, ...], tuple[list[str], ComparedEvent, ev.Event]] = {}
         self._counts: dict[str, int] = {}
         self._pauses: dict[str, _Pause] = {}
         self._answers: dict[str, str] = {}
@@ -246,7 +246,7 @@ class Meaning:
         if not self._is_pause_for_the_rest(event, item):
             self._add(event, item)
 
-    def _is_pause_for_the_rest(self, event: ev.Event, item: Item) -> bool:
+    def _is_pause_for_the_rest(self, event: ev.Event, item: ComparedEvent) -> bool:
         """Say whether an event is a pause for what is left of the one before: in which order the
         answers came says nothing."""
         pause = self._pauses.get(event.thread_id)
@@ -275,7 +275,7 @@ class Meaning:
                 return True
         return False
 
-    def _drop(self, thread: str, item: Item) -> None:
+    def _drop(self, thread: str, item: ComparedEvent) -> None:
         self.items = [one for one in self.items if one is not item]
         self.threads[thread] = [one for one in self.threads[thread] if one is not item]
 
@@ -297,14 +297,14 @@ class Meaning:
                 self._add(event, self._texts[key][1])
         self._texts[key][0].append(event.text)
 
-    def _item(self, index: int, entry: ev.Entry) -> Item:
+    def _item(self, index: int, entry: ev.Entry) -> ComparedEvent:
         event = entry.event
         turn, step = self._turns[event.thread_id]
         thread = self.names["thread", event.thread_id]
         tree = self._tree(event, (event.TYPE,))
-        return Item(index, event.TYPE, Place(thread, turn, step, entry.seq), tree)
+        return ComparedEvent(index, event.TYPE, EventPlace(thread, turn, step, entry.seq), tree)
 
-    def _add(self, event: ev.Event, item: Item) -> None:
+    def _add(self, event: ev.Event, item: ComparedEvent) -> None:
         self.items.append(item)
         line = self.threads.setdefault(event.thread_id, [])
         call_id = self._strand(event)
@@ -313,7 +313,7 @@ class Meaning:
             return
         call = self.calls.get(call_id)
         if call is None:
-            call = self.calls[call_id] = Call()
+            call = self.calls[call_id] = ComparedCall()
             self._group(line, (item.place.turn, item.place.step)).calls.append(call)
         if item.type == ev.ToolProgressed.TYPE:
             # The last one counts.
@@ -338,15 +338,15 @@ class Meaning:
             return call_id
         return None
 
-    def _group(self, line: list[Item | Calls], step: tuple[int, int]) -> Calls:
+    def _group(self, line: list[ComparedEvent | StepCalls], step: tuple[int, int]) -> StepCalls:
         """Return the group that a new call belongs to."""
         for unit in reversed(line):
-            if not isinstance(unit, Calls) or unit.step != step:
+            if not isinstance(unit, StepCalls) or unit.step != step:
                 continue
             if step[1] or any(call.open for call in unit.calls):
                 return unit
             break
-        line.append(group := Calls(step))
+        line.append(group := StepCalls(step))
         return group
 
     def _finish(self) -> None:
@@ -387,10 +387,10 @@ class Meaning:
             # As None where it has nothing else.
             value = {key: member for key, member in value.items() if key != "request"} or None
         if name == "request_ids":
-            return Ids("interaction", frozenset(value))
+            return IdSet("interaction", frozenset(value))
         if (kind := _kind(model, name)) is not None:
             self._name(kind, value)
-            return Id((kind,), value, field=True)
+            return ComparedId((kind,), value, field=True)
         free = name in _FREE or (name == "text" and isinstance(model, ev.Text))
         return self._node(value, path) if free or not isinstance(value, str) else value
 
@@ -411,7 +411,7 @@ class Meaning:
                 for one, place in places
             ]
         if isinstance(value, str) and value in self._known:
-            return Id(self._known[value], value)
+            return ComparedId(self._known[value], value)
         return value
 
 

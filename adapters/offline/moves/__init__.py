@@ -1,7 +1,7 @@
 """How a conversation goes on at another backend: what was said so far as text and files, and the
 codec that gives it to the backend with the next message."""
 
-from adapters.offline.moves.continuing import Continuing
-from adapters.offline.moves.history import Carried, Historian, History
+from adapters.offline.moves.handover import HandoverCodec
+from adapters.offline.moves.history import ConversationHistory, HistoryPart, HistoryWriter
 
-__all__ = ["Carried", "Continuing", "Historian", "History"]
+__all__ = ["ConversationHistory", "HandoverCodec", "HistoryPart", "HistoryWriter"]

@@ -1,7 +1,8 @@
 """What was said in a session, as another backend's model can read it: a text and the files.
 
 The words of people and of the agent go over as they were. Tool calls, questions and answers become
-lines of text. What does not go over is in the report (`History.carried`), with the reason.
+lines of text. What does not go over is in the report (`ConversationHistory.carried`), with
+the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _OUTCOMES = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Carried:
+class HistoryPart:
     """How one kind of thing goes over: how many of them, how faithfully, and why not better."""
 
     what: str
@@ -64,17 +65,17 @@ class Carried:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class History:
+class ConversationHistory:
     """What goes over: an empty `text` says that nothing was said."""
 
     text: str = ""
     files: tuple[ev.File, ...] = ()
-    carried: tuple[Carried, ...] = ()
+    carried: tuple[HistoryPart, ...] = ()
 
-    def fitting(self, takes: Callable[[ev.File], str | None]) -> History:
+    def fitting(self, takes: Callable[[ev.File], str | None]) -> ConversationHistory:
         """Return it with those files only that a backend takes: `takes` says why not, or None."""
         kept: list[ev.File] = []
-        dropped: list[Carried] = []
+        dropped: list[HistoryPart] = []
         size = 0
         # The newest first: they are what the conversation is about.
         for file in reversed(self.files):
@@ -86,14 +87,14 @@ class History:
                 kept.append(file)
             else:
                 what = f"file `{cut(file.name or file.media_type or 'without a name', 100)}`"
-                dropped.append(Carried(what, 1, Fidelity.DROPPED, why))
-        taken = [Carried("files", len(kept), Fidelity.EXACT)] if kept else []
-        return History(
+                dropped.append(HistoryPart(what, 1, Fidelity.DROPPED, why))
+        taken = [HistoryPart("files", len(kept), Fidelity.EXACT)] if kept else []
+        return ConversationHistory(
             self.text, tuple(reversed(kept)), (*self.carried, *taken, *reversed(dropped))
         )
 
 
-class Historian:
+class HistoryWriter:
     """Makes the history of a session from its log, entry by entry."""
 
     def __init__(self) -> None:
@@ -117,24 +118,26 @@ class Historian:
         if rule is not None:
             rule(self, event)
 
-    def made(self) -> History:
+    def made(self) -> ConversationHistory:
         """Return the history of what was fed."""
         counts = self._counts
         text = "\n\n".join([_BEGIN, *self._parts, _END]) if self._parts else ""
         carried = [
-            Carried(what, counts[what], fidelity, why)
+            HistoryPart(what, counts[what], fidelity, why)
             for what, (fidelity, why) in _FIDELITIES.items()
             if counts[what]
         ]
         if self._cut:
             why = f"only the first {VALUE_CHARACTERS} characters of each go over"
             carried.append(
-                Carried("long inputs and results of tools", self._cut, Fidelity.APPROXIMATED, why)
+                HistoryPart(
+                    "long inputs and results of tools", self._cut, Fidelity.APPROXIMATED, why
+                )
             )
         if self._left_out:
             why = f"the oldest: a history has at most {HISTORY_CHARACTERS} characters"
-            carried.append(Carried("parts", self._left_out, Fidelity.DROPPED, why))
-        return History(text, tuple(self._files), tuple(carried))
+            carried.append(HistoryPart("parts", self._left_out, Fidelity.DROPPED, why))
+        return ConversationHistory(text, tuple(self._files), tuple(carried))
 
     # The rules, by event type.
 
@@ -281,19 +284,19 @@ _FIDELITIES: dict[str, tuple[Fidelity, str]] = {
 }
 """How each kind of thing goes over."""
 
-_RULES: dict[str, Callable[[Historian, Any], None]] = {
-    "message.received": Historian._message_received,
-    "guidance.received": Historian._guidance_received,
-    "input.accepted": Historian._input_accepted,
-    "input.settled": Historian._input_settled,
-    "text.completed": Historian._text_completed,
-    "reasoning.completed": Historian._reasoning_completed,
-    "tool.called": Historian._tool_called,
-    "tool.returned": Historian._tool_returned,
-    "interaction.requested": Historian._requested,
-    "interaction.resolved": Historian._resolved,
-    "result.produced": Historian._result,
-    "thread.started": Historian._thread_started,
-    "turn.ended": Historian._turn_ended,
-    "context.cleared": Historian._cleared,
+_RULES: dict[str, Callable[[HistoryWriter, Any], None]] = {
+    "message.received": HistoryWriter._message_received,
+    "guidance.received": HistoryWriter._guidance_received,
+    "input.accepted": HistoryWriter._input_accepted,
+    "input.settled": HistoryWriter._input_settled,
+    "text.completed": HistoryWriter._text_completed,
+    "reasoning.completed": HistoryWriter._reasoning_completed,
+    "tool.called": HistoryWriter._tool_called,
+    "tool.returned": HistoryWriter._tool_returned,
+    "interaction.requested": HistoryWriter._requested,
+    "interaction.resolved": HistoryWriter._resolved,
+    "result.produced": HistoryWriter._result,
+    "thread.started": HistoryWriter._thread_started,
+    "turn.ended": HistoryWriter._turn_ended,
+    "context.cleared": HistoryWriter._cleared,
 }

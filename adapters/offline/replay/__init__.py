@@ -6,7 +6,7 @@ the replay waits for it, and knows it by what it means, not by its ids.
 """
 
 from adapters.offline.replay.client import ReplayClient
-from adapters.offline.replay.cutting import script_of
-from adapters.offline.replay.script import Cue, Play, Script
+from adapters.offline.replay.script import ReplayCue, ReplayScript, ReplayStep
+from adapters.offline.replay.script_builder import script_of
 
-__all__ = ["Cue", "Play", "ReplayClient", "Script", "script_of"]
+__all__ = ["ReplayClient", "ReplayCue", "ReplayScript", "ReplayStep", "script_of"]

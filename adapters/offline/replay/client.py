@@ -18,8 +18,15 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Request, Response, Support
-from adapters.model.stored import Kept, fill
-from adapters.offline.replay.script import Cue, Play, Said, Script, said_by, words_of
+from adapters.model.stored import CodecCheckpoint, fill
+from adapters.offline.replay.script import (
+    AnswerMeaning,
+    ReplayCue,
+    ReplayScript,
+    ReplayStep,
+    said_by,
+    words_of,
+)
 from adapters.wire.errors import DragomanError, NotSupported, cut
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import format_json
@@ -36,7 +43,7 @@ _LOCAL = frozenset({"reset", "archive", "delete", "update_session"})
 
 
 @dataclasses.dataclass(slots=True)
-class State:
+class ReplayState:
     """How far it is played. By the number of a cue, `given` has the command that gave it, `said`
     the content of a message that the script does not have, and `owed` the place of an event that
     its cue was not there for. `since` is when the event before was due,
@@ -61,18 +68,18 @@ class ReplayClient(ClientCodec):
     """
 
     framing: Literal["sse", "ndjson"] = "ndjson"
-    records: ClassVar[tuple[type, ...]] = (State,)
-    filled: ClassVar[tuple[type, ...]] = (State,)
+    records: ClassVar[tuple[type, ...]] = (ReplayState,)
+    filled: ClassVar[tuple[type, ...]] = (ReplayState,)
 
-    def __init__(self, script: Script, dialect: str, speed: float, name: str) -> None:
+    def __init__(self, script: ReplayScript, dialect: str, speed: float, name: str) -> None:
         self._script = script
         self._speed = speed
         self._name = name
         self.dialect = dialect
         self.abilities: Mapping[str, Ability] = abilities_of(script)
         self.wake_at = None
-        self._s = State()
-        self._kept = Kept(ReplayClient, "the state of a replay")
+        self._s = ReplayState()
+        self._kept = CodecCheckpoint(ReplayClient, "the state of a replay")
 
     # Commands.
 
@@ -100,7 +107,7 @@ class ReplayClient(ClientCodec):
                 self._s.said[str(number)] = content
         return Call("replay", Request("POST", "/"), command_id=command_id)
 
-    def _left(self, command: cmd.AnyCommand) -> list[tuple[int, Cue]]:
+    def _left(self, command: cmd.AnyCommand) -> list[tuple[int, ReplayCue]]:
         """Return the cues that a command of this kind may be, in their order."""
         name, request_id = command.TYPE, getattr(command, "request_id", None)
         if isinstance(command, cmd.ToolResult):
@@ -174,7 +181,7 @@ class ReplayClient(ClientCodec):
         self.wake_at = None
         while state.place < len(steps):
             step = steps[state.place]
-            if isinstance(step, Cue):
+            if isinstance(step, ReplayCue):
                 if step.waits:
                     state.since = None
                     if str(self._script.cues.index(state.place)) not in state.given:
@@ -195,14 +202,14 @@ class ReplayClient(ClientCodec):
     def _due(self, place: int, now: int) -> float:
         """Return when an event is due: as long after the one before it as it was recorded."""
         step, before = self._script.steps[place], self._script.steps[place - 1] if place else None
-        assert isinstance(step, Play)
-        if self._s.since is None or not isinstance(before, Play) or math.isinf(self._speed):
+        assert isinstance(step, ReplayStep)
+        if self._s.since is None or not isinstance(before, ReplayStep) or math.isinf(self._speed):
             return float(now)
         return self._s.since + max(step.at - before.at, 0) / self._speed
 
     def _event(self, place: int) -> ev.Event:
         step = self._script.steps[place]
-        assert isinstance(step, Play)
+        assert isinstance(step, ReplayStep)
         if step.cue is None:
             return step.event
         given: dict[str, Any] = {"command_id": self._s.given.get(str(step.cue))}
@@ -238,13 +245,13 @@ class ReplayClient(ClientCodec):
         first, later = self._kept.restore(snapshot, position)
         for stored in (later, first):
             if len(stored) > 1:
-                self._s = fill(State, stored[1])
+                self._s = fill(ReplayState, stored[1])
                 # What was under way goes on.
                 self.wake_at = 0
                 break
 
 
-def abilities_of(script: Script) -> dict[str, Ability]:
+def abilities_of(script: ReplayScript) -> dict[str, Ability]:
     """Return what a replay takes: what the script has a cue for, and what needs no agent."""
     cues = [script.cue(number) for number in range(len(script.cues))]
     names = {cue.name for cue in cues} | _ALWAYS
@@ -264,12 +271,12 @@ def abilities_of(script: Script) -> dict[str, Ability]:
     return abilities
 
 
-def _request_of(script: Script, call_id: str) -> str | None:
+def _request_of(script: ReplayScript, call_id: str) -> str | None:
     found = (name for name, asked in script.requests.items() if asked.call_id == call_id)
     return next(found, None)
 
 
-def _said(command: cmd.AnyCommand, script: Script) -> Said | str | None:
+def _said(command: cmd.AnyCommand, script: ReplayScript) -> AnswerMeaning | str | None:
     """Return what a command means, for a comparison with its cue."""
     match command:
         case cmd.AnswerInteraction():
@@ -278,7 +285,7 @@ def _said(command: cmd.AnyCommand, script: Script) -> Said | str | None:
                 return None
             return said_by(command, request, decision=command.decision, skipped=command.skip)
         case cmd.ToolResult():
-            return Said(failed=command.is_error)
+            return AnswerMeaning(failed=command.is_error)
         case cmd.SendMessage():
             return words_of(command.content)
         case cmd.Steer():
@@ -287,14 +294,16 @@ def _said(command: cmd.AnyCommand, script: Script) -> Said | str | None:
             return None
 
 
-def _fits(cue: Cue, command: cmd.AnyCommand, script: Script) -> bool:
+def _fits(cue: ReplayCue, command: cmd.AnyCommand, script: ReplayScript) -> bool:
     said = _said(command, script)
-    if isinstance(said, Said):
+    if isinstance(said, AnswerMeaning):
         return cue.said is None or cue.said == said
     return cue.words is None or said is None or cue.words == said
 
 
-def _mismatch(left: list[tuple[int, Cue]], command: cmd.AnyCommand, script: Script) -> str:
+def _mismatch(
+    left: list[tuple[int, ReplayCue]], command: cmd.AnyCommand, script: ReplayScript
+) -> str:
     """Say what was recorded in place of a command, for people."""
     given = _quoted(_said(command, script)) or f"`{command.TYPE}`"
     if not left:
@@ -304,7 +313,7 @@ def _mismatch(left: list[tuple[int, Cue]], command: cmd.AnyCommand, script: Scri
     return f"replay: {recorded} was recorded here, and {given} was said"
 
 
-def _quoted(said: Said | str | None) -> str:
+def _quoted(said: AnswerMeaning | str | None) -> str:
     if isinstance(said, str):
         return f"the message `{cut(said, 200)}`"
     return "" if said is None else str(said)

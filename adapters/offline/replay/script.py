@@ -12,7 +12,7 @@ from adapters.model.interactions import decision_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Said:
+class AnswerMeaning:
     """What an answer means. `words` are the labels of the options, or the text."""
 
     decision: str | None = None
@@ -30,7 +30,7 @@ class Said:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cue:
+class ReplayCue:
     """Something that a person did. `name` is the type of its command.
 
     `words` are those of a message, None where any will do. `request_id` and `said` are of an
@@ -46,7 +46,7 @@ class Cue:
     name: str
     words: str | None = None
     request_id: str | None = None
-    said: Said | None = None
+    said: AnswerMeaning | None = None
     refused: ev.ErrorInfo | None = None
     waits: bool = True
     shown: bool = False
@@ -59,7 +59,7 @@ class Cue:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Play:
+class ReplayStep:
     """Something that the agent did, `at` its time in milliseconds; `cue` is the number of the input
     that it receives. What was received is as it is said where the log does not have it: `event` is
     a message without content then."""
@@ -70,19 +70,19 @@ class Play:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Script:
+class ReplayScript:
     """The steps in their order. `cues` has the place of each cue, by its number, `requests` what
     was asked, by its id. `ends_asked` says that a person is waited for at the end."""
 
-    steps: tuple[Cue | Play, ...]
+    steps: tuple[ReplayCue | ReplayStep, ...]
     cues: tuple[int, ...]
     requests: dict[str, ev.InteractionRequested]
     ends_asked: bool = False
 
-    def cue(self, number: int) -> Cue:
+    def cue(self, number: int) -> ReplayCue:
         """Return a cue by its number."""
         step = self.steps[self.cues[number]]
-        assert isinstance(step, Cue)
+        assert isinstance(step, ReplayCue)
         return step
 
 
@@ -106,7 +106,7 @@ def said_by(
     *,
     decision: str | None = None,
     skipped: bool = False,
-) -> Said:
+) -> AnswerMeaning:
     """Return what an answer to a request means. `outcome` is what the backend made of it."""
     decision = decision or {"approved": "allow", "denied": "deny"}.get(outcome or "")
     skipped = skipped or outcome == "skipped"
@@ -116,14 +116,14 @@ def said_by(
         for name in chosen:
             if decision is None and name in options:
                 decision = decision_of(options[name])[0]
-        return Said(decision=decision)
+        return AnswerMeaning(decision=decision)
     if request.kind in ev.SEALED_KINDS:
-        return Said(skipped=skipped or decision == "deny")
+        return AnswerMeaning(skipped=skipped or decision == "deny")
     if skipped or answer is None:
-        return Said(skipped=skipped)
+        return AnswerMeaning(skipped=skipped)
     if request.kind == "tool_result":
-        return Said(failed=answer.is_error)
+        return AnswerMeaning(failed=answer.is_error)
     labels = [options[name].label if name in options else name for name in chosen]
     said = [*labels, *([answer.text] if answer.text else ()), words_of(answer.content)]
     words = frozenset(" ".join(word.split()).casefold() for word in said if word and word.strip())
-    return Said(words=words)
+    return AnswerMeaning(words=words)

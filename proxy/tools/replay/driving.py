@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from adapters.offline.replay import Script
+from adapters.offline.replay import ReplayScript
 from adapters.wire.errors import DragomanError
 from proxy.app.server import opened_sessions
 from proxy.config.settings import Settings
@@ -19,7 +19,7 @@ OWNER = "replay"
 
 
 async def drive(
-    script: Script,
+    script: ReplayScript,
     settings: Settings,
     face: str,
     *,

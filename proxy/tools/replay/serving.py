@@ -17,7 +17,7 @@ import aiohttp
 
 from adapters.model.base import Call, ClientCodec, Response
 from adapters.model.commands import AnyCommand
-from adapters.offline.replay import ReplayClient, Script
+from adapters.offline.replay import ReplayClient, ReplayScript
 from adapters.wire.errors import NotSupported
 from proxy.app.app import create_app, create_listener
 from proxy.app.server import GRACE_SECONDS, listen, opened_sessions
@@ -47,7 +47,7 @@ class Replay:
     """What is replayed: a script, the dialect of its backend, and how many times as fast as it was
     recorded."""
 
-    script: Script
+    script: ReplayScript
     dialect: str
     speed: float
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from adapters.wire.paths import is_segment
+from adapters.wire.url_paths import is_segment
 from proxy.app.app import create_app
 from proxy.app.server import opened_sessions
 from proxy.config.settings import Settings

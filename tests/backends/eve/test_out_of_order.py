@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.eve_requests import Post
-from proxy.scripted.eve_turns import Entry, ScriptedEve, Talk
+from proxy.scripted.eve_requests import EvePost
+from proxy.scripted.eve_turns import EveRecord, ScriptedEve, ScriptedEveSession
 from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession
 from tests.support.houses import GENERATIONS, Eves
@@ -20,13 +20,16 @@ from tests.support.waiting import settled, until
 each_generation = pytest.mark.parametrize("generation", GENERATIONS)
 
 
-def the_talk(house: Eves, generation: str) -> Talk:
+def the_talk(house: Eves, generation: str) -> ScriptedEveSession:
     (talk,) = house.eves[generation].talks.values()
     return talk
 
 
 def says(
-    eve: ScriptedEve, talk: Talk, records: Iterable[tuple[str, dict[str, Any]]], *owners: str
+    eve: ScriptedEve,
+    talk: ScriptedEveSession,
+    records: Iterable[tuple[str, dict[str, Any]]],
+    *owners: str,
 ) -> None:
     """Let a backend write records that no script of it has."""
     for kind, data in records:
@@ -34,11 +37,11 @@ def says(
         if owners:
             meta["deliveryIds"] = list(owners)
         record = {"type": kind, "data": data, "meta": meta}
-        talk.log.append(Entry(kind, json.dumps(record).encode() + b"\n"))
+        talk.log.append(EveRecord(kind, json.dumps(record).encode() + b"\n"))
     talk.wake()
 
 
-def waits(talk: Talk) -> tuple[str, dict[str, Any]]:
+def waits(talk: ScriptedEveSession) -> tuple[str, dict[str, Any]]:
     return "session.waiting", {"continuationToken": talk.token, "wait": "next-user-message"}
 
 
@@ -110,7 +113,7 @@ async def test_the_turn_of_somebody_else_is_not_the_answer_to_us(
     session = await begun(house, generation)
     await settled(await house.live(session.session_id))
     eve, talk = house.eves[generation], the_talk(house, generation)
-    eve.post(talk, Post(text="script: slow 4"))
+    eve.post(talk, EvePost(text="script: slow 4"))
     await until(lambda: talk.busy)
     turn = await session.read_turn(await session.send("ours"))
     assert [data["message"] for data in turn.data("message.received")] == ["ours"]

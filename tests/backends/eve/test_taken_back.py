@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted.eve_turns import Worker
+from proxy.scripted.eve_turns import EveWorker
 from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.houses import Eves
@@ -50,21 +50,21 @@ async def test_the_words_after_a_cancelled_approval_are_those_of_the_user(
 async def test_an_approval_that_a_cancel_opens_again_holds_nothing_back(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, yes: bool
 ) -> None:
-    pause = Worker._pause
+    pause = EveWorker._pause
 
-    async def slow(worker: Worker, _: float = 0.0) -> None:
+    async def slow(worker: EveWorker, _: float = 0.0) -> None:
         await pause(worker, 0.1)
 
     house = await serve(pace=1.0)
     session, request = await asked(house)
-    monkeypatch.setattr(Worker, "_pause", slow)
+    monkeypatch.setattr(EveWorker, "_pause", slow)
     (talk,) = house.eves["T"].talks.values()
     await session.respond(request, "approve" if yes else "deny")
     await until(lambda: [entry.type for entry in talk.log].count("step.started") == 2)
     await session.cancel()
     turn = await session.read_turn()
     assert "turn.cancelled" in turn.types
-    monkeypatch.setattr(Worker, "_pause", pause)
+    monkeypatch.setattr(EveWorker, "_pause", pause)
     assert talk.reopened is not None
     turn = await session.read_turn(await session.send("still there?"))
     assert received(turn) == ["still there?"]

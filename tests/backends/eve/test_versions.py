@@ -10,7 +10,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.journal.base import Journal
-from proxy.scripted.eve_turns import Variant
+from proxy.scripted.eve_turns import EveVariant
 from proxy.scripted.faults import Faults, Status
 from tests.support.dragoman import Backend, Dragoman, Start, starts
 from tests.support.engine_client import EngineClient
@@ -29,7 +29,7 @@ class Later(Dragoman):
         self, journal: str | Journal, *, label: str | None = None, tells: bool = True
     ) -> None:
         faults = Faults({} if tells else {("info", n): Status(404) for n in range(1, 9)})
-        variant = Variant(facts=True, label=label)
+        variant = EveVariant(facts=True, label=label)
         backend = Backend("eve", {"variant": variant, "faults": faults})
         super().__init__(journal, {"later": backend})
 

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.faults import Faults, Silence, Status
-from proxy.scripted.herm_turns import Variant
+from proxy.scripted.faults import Faults, NoAnswer, Status
+from proxy.scripted.herm_turns import HermVariant
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support import eve_client
@@ -75,14 +75,14 @@ async def finished(house: HermAndEngine, session: EveSession) -> TurnResult:
 @pytest.mark.parametrize(
     "variant",
     [
-        Variant(),
-        Variant(echo_inputs=True),
-        Variant(list_inputs=False, post_answer="empty"),
-        Variant(body="single"),
-        Variant(event_ids="envelope"),
+        HermVariant(),
+        HermVariant(echo_inputs=True),
+        HermVariant(list_inputs=False, post_answer="empty"),
+        HermVariant(body="single"),
+        HermVariant(event_ids="envelope"),
     ],
 )
-async def test_a_batch_of_answers_is_one_step(serve: Serve, variant: Variant) -> None:
+async def test_a_batch_of_answers_is_one_step(serve: Serve, variant: HermVariant) -> None:
     house = await serve(herm={"variant": variant})
     client = house.client()
     session = (await client.create())["id"]
@@ -99,7 +99,7 @@ async def test_a_batch_of_answers_is_one_step(serve: Serve, variant: Variant) ->
 
 @pytest.mark.parametrize("body", ["any", "single"])
 async def test_an_eve_client_gets_the_whole_answer_of_both(serve: Serve, body: Any) -> None:
-    house = await serve(herm={"variant": Variant(body=body)})
+    house = await serve(herm={"variant": HermVariant(body=body)})
     session, given = await asked(house)
     await session.respond_all(given)
     turn = await finished(house, session)
@@ -145,7 +145,7 @@ async def test_the_second_of_two_lone_answers_is_asked_for_again_when_it_is_refu
     serve: Serve,
 ) -> None:
     faults = Faults({("post", 4): Status(409)})
-    house = await serve(herm={"variant": Variant(body="single"), "faults": faults})
+    house = await serve(herm={"variant": HermVariant(body="single"), "faults": faults})
     session, given = await asked(house)
     await session.respond_all(given)
     live = await house.live(session.session_id)
@@ -162,7 +162,7 @@ async def test_the_list_tells_what_became_of_answers_whose_reply_is_lost(
     serve: Serve, monkeypatch: Any, done: bool
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
-    faults = Faults({("post", 2): Silence(done=done)})
+    faults = Faults({("post", 2): NoAnswer(done=done)})
     house = await serve(herm={"faults": faults}, speed=20.0)
     session, given = await asked(house)
     await session.respond_all(given)

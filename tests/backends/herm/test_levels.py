@@ -10,7 +10,7 @@ import pytest
 
 from adapters.herm.client.turns import HOLD_MS
 from adapters.model import events as ev
-from proxy.scripted.herm_turns import Talk, Variant
+from proxy.scripted.herm_turns import HermVariant, ScriptedHermSession
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support.houses import HermAndEngine
@@ -24,22 +24,24 @@ def text(words: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": words}]
 
 
-def talk_of(house: HermAndEngine, live: Session) -> Talk:
+def talk_of(house: HermAndEngine, live: Session) -> ScriptedHermSession:
     there = live.codec.native_id
     assert there is not None
     return house.herm.talks[there]
 
 
-def says(house: HermAndEngine, talk: Talk, type_: str, **payload: Any) -> dict[str, object]:
+def says(
+    house: HermAndEngine, talk: ScriptedHermSession, type_: str, **payload: Any
+) -> dict[str, object]:
     return house.herm.write(talk, {"type": type_, **payload}).envelope
 
 
-def pauses(house: HermAndEngine, talk: Talk, *ids: str) -> None:
+def pauses(house: HermAndEngine, talk: ScriptedHermSession, *ids: str) -> None:
     reason = {"type": "requires_action", "event_ids": list(ids)}
     says(house, talk, "session.status_idle", stop_reason=reason)
 
 
-async def after_a_turn(house: HermAndEngine) -> tuple[str, Session, Talk]:
+async def after_a_turn(house: HermAndEngine) -> tuple[str, Session, ScriptedHermSession]:
     client = house.client()
     session = (await client.create())["id"]
     await client.turn(session, "Hello")
@@ -137,7 +139,7 @@ async def test_a_pause_that_is_said_again_asks_nothing_new(serve: Serve) -> None
 
 
 async def test_events_that_share_an_id_are_all_shown(serve: Serve) -> None:
-    house = await serve(herm={"variant": Variant(lines="data")})
+    house = await serve(herm={"variant": HermVariant(lines="data")})
     session, _, talk = await after_a_turn(house)
     says(house, talk, "session.status_running")["id"] = "evt_same"
     for words in ("one", "two", "three"):

@@ -14,7 +14,7 @@ from adapters.model.base import Call
 from adapters.wire.errors import NotSupported
 from proxy.base.sealed import any_held
 from proxy.scripted.faults import Faults, Status
-from proxy.scripted.herm_turns import Variant
+from proxy.scripted.herm_turns import HermVariant
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Expect, Refused
@@ -24,8 +24,10 @@ from tests.support.waiting import asks, settled, stored, until
 
 SECRETS = ["correct-horse-battery", 'pa"ss\\wörd/ 1%', "line one of it\nline two of it\n"]
 UNKIND = [
-    Variant(tells_sealed=True, echo_inputs=True, strict=False),
-    Variant(tells_sealed=True, echo_inputs=True, post_answer="empty", lines="data", strict=False),
+    HermVariant(tells_sealed=True, echo_inputs=True, strict=False),
+    HermVariant(
+        tells_sealed=True, echo_inputs=True, post_answer="empty", lines="data", strict=False
+    ),
 ]
 
 
@@ -71,7 +73,7 @@ async def test_what_a_backend_says_again_of_a_sealed_value_is_nowhere(
     serve: Serve,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    herm: Variant,
+    herm: HermVariant,
     kind: str,
     secret: str,
 ) -> None:
@@ -153,7 +155,7 @@ async def test_a_refusal_that_quotes_a_sealed_value_is_told_without_it(
 async def test_the_echo_of_a_value_that_went_to_the_backend_directly_is_not_kept(
     serve: Serve,
 ) -> None:
-    house = await serve("sqlite", herm={"variant": Variant(echo_inputs=True, strict=False)})
+    house = await serve("sqlite", herm={"variant": HermVariant(echo_inputs=True, strict=False)})
     client = house.client(expect=Expect(known_types=False))
     session = (await client.create())["id"]
     await client.say(session, "script: secret")

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Status
-from proxy.scripted.herm_turns import Variant
+from proxy.scripted.herm_turns import HermVariant
 from tests.backends.herm.conftest import Serve
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.houses import HermAndEngine
@@ -85,7 +85,7 @@ async def test_a_message_beside_the_answer_to_a_question_is_in_its_turn(
 
 @pytest.mark.parametrize("body", ["any", "single"])
 async def test_a_message_beside_both_answers_is_in_their_turn(serve: Serve, body: Any) -> None:
-    house = await serve(herm={"variant": Variant(body=body)})
+    house = await serve(herm={"variant": HermVariant(body=body)})
     session, requests = await asked(house, "herm", "approve2")
     await session.respond_all(answers(requests, 0, -1), message="hello")
     turn = await session.read_turn()

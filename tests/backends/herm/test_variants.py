@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, Silence, Status
-from proxy.scripted.herm_turns import Variant
+from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, NoAnswer, Status
+from proxy.scripted.herm_turns import HermVariant
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import (
     Expect,
@@ -36,16 +36,16 @@ FAULTS = {
 }
 
 VARIANTS = {
-    "default": Variant(),
-    "echo": Variant(echo_inputs=True, post_answer="empty", post_status=202),
-    "equal": Variant(delta_numbers="equal", post_answer="bare", post_status=201),
-    "none": Variant(delta_numbers="none", list_form="array", create_status=200),
-    "history": Variant(fresh_stream="history", resume=False, post_status=200),
-    "live": Variant(resume=False, list_inputs=False),
-    "data": Variant(lines="data", event_ids="envelope", error_form="flat"),
-    "single": Variant(body="single", error_form="plain", sealed_events=False),
-    "events": Variant(body="events", running_after_result=False, interrupt_reason="error"),
-    "history echo": Variant(
+    "default": HermVariant(),
+    "echo": HermVariant(echo_inputs=True, post_answer="empty", post_status=202),
+    "equal": HermVariant(delta_numbers="equal", post_answer="bare", post_status=201),
+    "none": HermVariant(delta_numbers="none", list_form="array", create_status=200),
+    "history": HermVariant(fresh_stream="history", resume=False, post_status=200),
+    "live": HermVariant(resume=False, list_inputs=False),
+    "data": HermVariant(lines="data", event_ids="envelope", error_form="flat"),
+    "single": HermVariant(body="single", error_form="plain", sealed_events=False),
+    "events": HermVariant(body="events", running_after_result=False, interrupt_reason="error"),
+    "history echo": HermVariant(
         fresh_stream="history", resume=False, echo_inputs=True, delta_numbers="equal"
     ),
 }
@@ -124,7 +124,7 @@ async def test_a_post_without_an_answer_is_looked_up_and_never_repeated(
     serve: Serve, done: bool, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
-    faults = Faults({("post", 1): Silence(done=done)})
+    faults = Faults({("post", 1): NoAnswer(done=done)})
     house = await serve(herm={"variant": VARIANTS[variant], "faults": faults})
     client = house.client()
     session = (await client.create())["id"]

@@ -24,9 +24,9 @@ from proxy.app.app import create_app, create_listener
 from proxy.app.server import opened_sessions
 from proxy.config.settings import Settings
 from proxy.http.bodies import RETRY_SECONDS
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.eve import create_eve_app
-from proxy.scripted.eve_turns import Generation, Variant
+from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.sessions.backends import MOST_STRANGERS
 from tests.proof.attack.wire import listening
 from tests.support.dragoman import BACKEND_KEY, backend_settings
@@ -342,7 +342,7 @@ async def snapshot(http: aiohttp.ClientSession, session: str, **query: int) -> l
 
 def engine() -> web.Application:
     """A scripted Engine."""
-    return BACKENDS["engine"](Options(key=BACKEND_KEY, pace=0.0))
+    return BACKENDS["engine"](ScriptedOptions(key=BACKEND_KEY, pace=0.0))
 
 
 async def test_a_backend_of_another_dialect_takes_no_callbacks() -> None:
@@ -360,7 +360,7 @@ async def test_a_backend_of_another_dialect_takes_no_callbacks() -> None:
 async def test_a_childs_stream_is_followed_at_both_of_its_addresses(
     place: str, generation: Generation
 ) -> None:
-    app = create_eve_app(variant=Variant(generation), pace=0.0, key=BACKEND_KEY)
+    app = create_eve_app(variant=EveVariant(generation), pace=0.0, key=BACKEND_KEY)
     async with House(app) as house:
         client = house.client(place)
         session = await client.create("script: child")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted.engine_turns import DEFAULT, Variant
+from proxy.scripted.engine_turns import DEFAULT, EngineVariant
 from proxy.scripted.scripts import SCRIPT_NAMES
 from tests.support.engine_variants import LEAST, VARIANTS
 from tests.support.eve_client import EveSession, Form, Style, TurnResult
@@ -150,7 +150,7 @@ COMBINATIONS: list[tuple[Form, Style]] = [
     ("newest", "S"),
 ]
 
-PLAYED: Mapping[str, Variant] = {
+PLAYED: Mapping[str, EngineVariant] = {
     "default": DEFAULT,
     **VARIANTS,
     "the least": LEAST,
@@ -175,7 +175,7 @@ async def converse(session: EveSession, expected: Expected) -> list[TurnResult]:
     return turns
 
 
-def check(turns: list[TurnResult], expected: Expected, name: str, variant: Variant) -> None:
+def check(turns: list[TurnResult], expected: Expected, name: str, variant: EngineVariant) -> None:
     first, hello = turns[:-1], turns[-1]
     assert "You said: “hello”." in (hello.text or ""), name
     assert "(turn 2)" in (hello.text or ""), name
@@ -236,7 +236,9 @@ def pairs(turns: list[TurnResult]) -> list[tuple[Any, Any]]:
     return found
 
 
-async def one(running: Running, form: Form, style: Style, name: str, variant: Variant) -> None:
+async def one(
+    running: Running, form: Form, style: Style, name: str, variant: EngineVariant
+) -> None:
     expected = EXPECTED[name]
     argument = {"long": " 50", "slow": " 3"}.get(name, "")
     client = running.eve(form, style)
@@ -269,7 +271,12 @@ PLAIN = {
 
 
 async def play(
-    running: Running, form: Form, style: Style, variant: Variant, *, without: Collection[str] = ()
+    running: Running,
+    form: Form,
+    style: Style,
+    variant: EngineVariant,
+    *,
+    without: Collection[str] = (),
 ) -> None:
     names = [name for name in EXPECTED if name not in without]
     await asyncio.gather(*(one(running, form, style, name, variant) for name in names))
@@ -300,7 +307,7 @@ async def test_every_script_comes_through_over_every_variant_of_the_engine(
 async def test_a_failure_comes_through_in_every_order_and_form(
     run: Run, form: Form, failure: Any
 ) -> None:
-    variant = Variant(failure=failure)
+    variant = EngineVariant(failure=failure)
     running = await run(engine={"variant": variant}, settings={"eve": {"form": form}})
     client = running.eve(form)
     for script in ("fail", "failmid"):

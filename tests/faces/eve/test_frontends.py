@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.engine_turns import Variant
+from proxy.scripted.engine_turns import EngineVariant
 from tests.support.eve_client import EveSession, Form, Refused, TurnResult
 from tests.support.journals import CrashJournal
 from tests.support.keys import credential, key_of
@@ -684,7 +684,7 @@ async def test_what_the_engine_cannot_honour_is_refused_and_makes_no_session(run
 
 
 async def test_every_input_is_settled_and_every_message_received_once(run: Run) -> None:
-    running = await run(engine={"variant": Variant(tool_call_id=False)})
+    running = await run(engine={"variant": EngineVariant(tool_call_id=False)})
     session = await running.eve().create("script: approve")
     request = (await session.read_turn()).requests[0]["requestId"]
     await session.send("wait")

@@ -19,7 +19,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.scripted import BACKENDS, Options
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import KINDS, Fault, Faults, Garbage
 from proxy.scripted.scripts import SCRIPT_NAMES
@@ -214,7 +214,7 @@ class Hostile:
         else:
             faults = _Floods(self.seed, way, dialect)
         generation = GENERATIONS[(self.seed + WAYS.index(way)) % len(GENERATIONS)]
-        options = Options(pace=0.0, generation=generation, faults=faults)
+        options = ScriptedOptions(pace=0.0, generation=generation, faults=faults)
         runner, port = await serve(BACKENDS[dialect](options))
         try:
             yield {**table, "url": f'"http://{HOST}:{port}"'}

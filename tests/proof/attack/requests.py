@@ -18,7 +18,7 @@ from typing import Any, cast
 from proxy.app.app import create_app
 from proxy.base.clock import Clock
 from proxy.config.settings import Settings
-from proxy.scripted.mutations import VALUES, Raw, altered
+from proxy.scripted.mutations import VALUES, JsonText, altered
 from tests.asks import ANY, ASKS, below, filled
 
 __all__ = [
@@ -346,7 +346,7 @@ def _body(hit: Hit, source: random.Random) -> Hit:
             return replace(hit, body=b"\xef\xbb\xbf" + hit.body)
         case 3:
             value = source.choice(VALUES)
-            text = value.text if isinstance(value, Raw) else json.dumps(value)
+            text = value.text if isinstance(value, JsonText) else json.dumps(value)
             return replace(hit, body=text.encode())
         case _:
             try:

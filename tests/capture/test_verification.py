@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from adapters.captures import (
-    Body,
     Capture,
-    End,
-    Event,
-    Head,
-    Request,
-    Response,
+    CapturedEvent,
+    CapturedPiece,
+    CapturedRequest,
+    CapturedResponse,
+    CaptureHead,
+    ExchangeEnd,
     body_of,
     format_record,
     read_capture,
@@ -27,8 +27,8 @@ from adapters.captures import (
 from adapters.captures.kinds import read_any
 from adapters.model import events as ev
 from adapters.offline.captured_log import log_of
-from adapters.offline.translate import Options, make_sink
-from adapters.offline.verifying import Verdict, verify
+from adapters.offline.translate import TranslateOptions, make_sink
+from adapters.offline.verification import Verification, verify
 from proxy import cli
 from tests.test_project import REPOSITORY
 
@@ -53,7 +53,9 @@ class Made:
     """A capture that is made by hand."""
 
     dialect: str | None
-    records: list[Request | Response | Body | End | Event] = dataclasses.field(default_factory=list)
+    records: list[
+        CapturedRequest | CapturedResponse | CapturedPiece | ExchangeEnd | CapturedEvent
+    ] = dataclasses.field(default_factory=list)
     exchanges: int = 0
 
     def stream(
@@ -73,21 +75,21 @@ class Made:
             target = face + TARGETS[dialect]
         headers = (("content-type", MEDIA[dialect]),)
         self.records += [
-            Request(exchange=number, side=side, at=at, method="GET", target=target),
-            Response(exchange=number, at=at, status=200, headers=headers),
+            CapturedRequest(exchange=number, side=side, at=at, method="GET", target=target),
+            CapturedResponse(exchange=number, at=at, status=200, headers=headers),
             body_of(number, "response", at, body),
-            End(exchange=number, at=at, how=how),
+            ExchangeEnd(exchange=number, at=at, how=how),
         ]
         return self
 
     def log(self, log: Sequence[ev.Entry]) -> Made:
         """Add the log."""
-        self.records += [Event(at=1.0, entry=json.loads(entry.encode())) for entry in log]
+        self.records += [CapturedEvent(at=1.0, entry=json.loads(entry.encode())) for entry in log]
         return self
 
     @property
     def data(self) -> bytes:
-        head = Head(made_by="a test", at=1.0, dialect=self.dialect, session="s1")
+        head = CaptureHead(made_by="a test", at=1.0, dialect=self.dialect, session="s1")
         return b"".join(map(format_record, (head, *self.records)))
 
     @property
@@ -104,7 +106,7 @@ def log_in(made: Made) -> list[ev.Entry]:
 
 
 def told(log: Sequence[ev.Entry], dialect: str, form: str = "all") -> bytes:
-    sink = make_sink(dialect, Options(session_id="s1", form=form))
+    sink = make_sink(dialect, TranslateOptions(session_id="s1", form=form))
     return b"".join(map(sink, log))
 
 
@@ -120,7 +122,7 @@ def with_text(log: Sequence[ev.Entry], add: str) -> list[ev.Entry]:
     return out
 
 
-def outcomes(verdict: Verdict) -> list[tuple[str, str]]:
+def outcomes(verdict: Verification) -> list[tuple[str, str]]:
     return [(check.what, check.outcome) for check in verdict.checks]
 
 

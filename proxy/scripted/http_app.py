@@ -1,7 +1,7 @@
 """How every scripted backend serves: its application, and answers that break as a fault says.
 
 A dialect's gate takes the fault of a request with `broken`, its handlers hold their heads back with
-`late`, and its streams are written by a `Body`.
+`late`, and its streams are written by a `StreamBody`.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from typing import Any, NoReturn, TypeVar
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from proxy.scripted.backend import Backend, Received
+from proxy.scripted.backend import ReceivedRequest, ScriptedBackend
 from proxy.scripted.faults import (
+    ConnectionReset,
     Cut,
-    End,
     Fault,
     Garbage,
     HalfClose,
     HalfFrame,
     LoseTurn,
+    NoAnswer,
     Redirect,
-    Reset,
-    Silence,
     SlowHead,
     SplitCharacters,
     Stall,
     Status,
+    StreamEnd,
     WrongContentType,
     disturbed,
     pieces,
@@ -43,7 +43,7 @@ FRAMES_PER_WRITE = 256
 
 _FAULT: web.RequestKey[Fault] = web.RequestKey("fault")
 
-B = TypeVar("B", bound=Backend[Any])
+B = TypeVar("B", bound=ScriptedBackend[Any])
 
 json_response = partial(web.json_response, dumps=dump)
 
@@ -62,14 +62,14 @@ def application(
     return app
 
 
-async def note(backend: Backend[Any], request: web.Request, route: str) -> None:
+async def note(backend: ScriptedBackend[Any], request: web.Request, route: str) -> None:
     """Keep a request as it came."""
     body = await request.read()
-    backend.received.append(Received(route, request.headers, request.query, body))
+    backend.received.append(ReceivedRequest(route, request.headers, request.query, body))
 
 
 async def broken(
-    backend: Backend[Any],
+    backend: ScriptedBackend[Any],
     request: web.Request,
     route: str,
     *,
@@ -81,7 +81,7 @@ async def broken(
 
     Args:
         backend: whose plan of faults counts.
-        request: keeps the fault for `late` and `Body`.
+        request: keeps the fault for `late` and `StreamBody`.
         route: the backend's own name of the route.
         stream: whether the route answers with a stream.
         talk: the id of the conversation that it is about, empty where it names none.
@@ -97,7 +97,7 @@ async def broken(
             return refused(fault)
         case Redirect(location, status):
             return web.Response(status=status, headers={"Location": location})
-        case Silence(done=False):
+        case NoAnswer(done=False):
             await _never(backend, request)
     return None
 
@@ -107,10 +107,10 @@ def fault_of(request: web.Request) -> Fault | None:
     return request.get(_FAULT)
 
 
-async def late(backend: Backend[Any], request: web.Request) -> str | None:
+async def late(backend: ScriptedBackend[Any], request: web.Request) -> str | None:
     """Hold an answer's head back as the fault says; returns a content type to lie about."""
     match fault_of(request):
-        case Silence():
+        case NoAnswer():
             await _never(backend, request)
         case SlowHead(seconds):
             await backend.clock.wait(backend.stopping, seconds)
@@ -119,7 +119,7 @@ async def late(backend: Backend[Any], request: web.Request) -> str | None:
     return None
 
 
-async def _never(backend: Backend[Any], request: web.Request) -> NoReturn:
+async def _never(backend: ScriptedBackend[Any], request: web.Request) -> NoReturn:
     """Answer nothing while the backend lives."""
     await backend.stopping.wait()
     if request.transport is not None:
@@ -131,7 +131,7 @@ class BodyOver(Exception):
     """A fault ends this body here."""
 
 
-class Body:
+class StreamBody:
     """Writes the frames of one stream and breaks it where its fault says so.
 
     Args:
@@ -143,7 +143,7 @@ class Body:
 
     def __init__(
         self,
-        backend: Backend[Any],
+        backend: ScriptedBackend[Any],
         request: web.Request,
         response: web.StreamResponse,
         lose: Callable[[], None],
@@ -170,7 +170,7 @@ class Body:
 
     async def write(self, data: bytes) -> None:
         """Write bytes that are not an event, but count for a cut at a byte."""
-        if isinstance(self._fault, End) and self._fault.at_byte is not None:
+        if isinstance(self._fault, StreamEnd) and self._fault.at_byte is not None:
             room = self._fault.at_byte - self._bytes
             if len(data) >= room:
                 if room > 0:
@@ -185,7 +185,7 @@ class Body:
     async def _before(self, frame: bytes) -> None:
         """Do what the fault does before a frame; an empty one when none is there yet."""
         match self._fault:
-            case End(after_event=place) if place == self._events:
+            case StreamEnd(after_event=place) if place == self._events:
                 await self._end(self._fault)
             case HalfFrame(place) if place == self._events and frame:
                 await self._response.write(frame[: len(frame) // 2])
@@ -216,7 +216,7 @@ class Body:
             transport.write_eof()
             # Until the other side leaves, which ends this handler.
             await self._backend.stopping.wait()
-        elif isinstance(fault, Reset):
+        elif isinstance(fault, ConnectionReset):
             _reset_at_close(transport)
         transport.abort()
         raise BodyOver

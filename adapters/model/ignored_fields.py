@@ -26,7 +26,7 @@ class UnknownField(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ignored:
+class IgnoredFields:
     """What may differ: `fields` of any event, `paths` below the type of one, and whole `types`."""
 
     fields: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ def _below(path: str, patterns: tuple[str, ...]) -> bool:
     return any(path == one or path.startswith(f"{one}.") for one in patterns)
 
 
-def ignored_of(names: Iterable[str]) -> Ignored:
+def ignored_of(names: Iterable[str]) -> IgnoredFields:
     """Return what these names stand for.
 
     Raises:
@@ -62,7 +62,7 @@ def ignored_of(names: Iterable[str]) -> Ignored:
     """
     fields: list[str] = []
     paths: list[str] = []
-    types = set(Ignored().types)
+    types = set(IgnoredFields().types)
     for name in names:
         type_ = next((t for t in ev.EVENT_TYPES if name == t or name.startswith(f"{t}.")), None)
         _check(name, type_)
@@ -75,7 +75,7 @@ def ignored_of(names: Iterable[str]) -> Ignored:
             for pair in BLOCK_TEXTS.items():
                 paths += pair if name in pair else ()
             paths.append(name)
-    return Ignored(tuple(fields), tuple(paths), frozenset(types))
+    return IgnoredFields(tuple(fields), tuple(paths), frozenset(types))
 
 
 def _check(name: str, type_: str | None) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from adapters.captures import BadCapture, Capture, Exchange
+from adapters.captures import BadCapture, Capture, CapturedExchange
 from adapters.model import events as ev
-from adapters.model.allowed import ignored_of
-from adapters.offline.captured_log import Reading, read_exchanges
-from adapters.offline.compare.difference import Result, compare
+from adapters.model.ignored_fields import ignored_of
+from adapters.offline.captured_log import CapturedLog, read_exchanges
+from adapters.offline.compare.difference import Comparison, compare
 from adapters.offline.recorded_inputs import BadInput
-from adapters.offline.translate import Options, make_sink, make_source
+from adapters.offline.translate import TranslateOptions, make_sink, make_source
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, NotSupported
 
@@ -63,13 +63,13 @@ _FACE = re.compile(r"/as/([^/]+)/to/")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Check:
+class VerificationCheck:
     """One thing that was looked at: `what` in words, and where it differs, `found`. `why` says what
     cannot be read, or why it was not compared."""
 
     what: str
     outcome: Outcome
-    found: Result | None = None
+    found: Comparison | None = None
     why: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -87,11 +87,11 @@ class Check:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class Verification:
     """What became of a capture."""
 
     name: str
-    checks: tuple[Check, ...]
+    checks: tuple[VerificationCheck, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -113,7 +113,9 @@ class Verdict:
         return next((one for one in _ORDER if one in outcomes), "not compared")
 
 
-def verify(capture: Capture, dialect: str | None = None, ignore: Sequence[str] = ()) -> Verdict:
+def verify(
+    capture: Capture, dialect: str | None = None, ignore: Sequence[str] = ()
+) -> Verification:
     """Hold a capture against its bodies. `dialect` is that of its backend, where nothing in it says
     that, and `ignore` has fields that may differ.
 
@@ -122,7 +124,7 @@ def verify(capture: Capture, dialect: str | None = None, ignore: Sequence[str] =
     """
     ignored_of(ignore)
     dialect = dialect or capture.head.dialect or _dialect_of(capture.log)
-    checks: list[Check] = []
+    checks: list[VerificationCheck] = []
     log: Sequence[ev.Entry] = capture.log
     backend, frontend = capture.of_side("backend"), capture.of_side("frontend")
     if backend:
@@ -141,8 +143,8 @@ def verify(capture: Capture, dialect: str | None = None, ignore: Sequence[str] =
     for spoken, exchanges in _by_dialect(frontend).items():
         checks.append(_of_frontend(capture, exchanges, spoken, log, ignore))
     if not checks:
-        checks.append(Check("the capture", "not compared", why="it has no bodies"))
-    return Verdict(capture.name, tuple(checks))
+        checks.append(VerificationCheck("the capture", "not compared", why="it has no bodies"))
+    return Verification(capture.name, tuple(checks))
 
 
 def _dialect_of(log: Sequence[ev.Entry]) -> str | None:
@@ -150,7 +152,7 @@ def _dialect_of(log: Sequence[ev.Entry]) -> str | None:
     return next((native.dialect for native in natives if native is not None), None)
 
 
-def _compare(a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Sequence[str]) -> Result:
+def _compare(a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Sequence[str]) -> Comparison:
     interrupted = any(
         isinstance(entry.event, ev.TurnEnded) and entry.event.outcome == "interrupted"
         for entry in (*a, *b)
@@ -172,81 +174,83 @@ def _of_backend(log: Sequence[ev.Entry]) -> Iterator[ev.Entry]:
             yield entry
 
 
-def _by_dialect(frontend: Sequence[Exchange]) -> dict[str | None, list[Exchange]]:
+def _by_dialect(frontend: Sequence[CapturedExchange]) -> dict[str | None, list[CapturedExchange]]:
     """Return the exchanges of frontends by their dialect, None where their target has none."""
-    found: dict[str | None, list[Exchange]] = {}
+    found: dict[str | None, list[CapturedExchange]] = {}
     for exchange in frontend:
         match = _FACE.match(urlsplit(exchange.request.target).path)
         found.setdefault(None if match is None else match[1], []).append(exchange)
     return found
 
 
-def _compared(what: str, found: Result, notes: Sequence[str]) -> Check:
+def _compared(what: str, found: Comparison, notes: Sequence[str]) -> VerificationCheck:
     if not found:
-        return Check(what, "same", found)
+        return VerificationCheck(what, "same", found)
     # What is missing in the bodies may be why.
-    return Check(what, "differs", found, "; ".join(notes) or None)
+    return VerificationCheck(what, "differs", found, "; ".join(notes) or None)
 
 
 def _read(
-    what: str, capture: Capture, exchanges: Sequence[Exchange], dialect: str | None
-) -> tuple[Check, Reading | None]:
+    what: str, capture: Capture, exchanges: Sequence[CapturedExchange], dialect: str | None
+) -> tuple[VerificationCheck, CapturedLog | None]:
     """Read bodies; without a reading where they cannot be read, or say nothing."""
     try:
         reading = read_exchanges(capture, exchanges, dialect)
     except BadInput as error:
-        return Check(what, "cannot be read", why=error.reason), None
+        return VerificationCheck(what, "cannot be read", why=error.reason), None
     except BadCapture as error:
-        return Check(what, "cannot be read", why=error.reason), None
+        return VerificationCheck(what, "cannot be read", why=error.reason), None
     except NotSupported as error:
-        return Check(what, "not compared", why=error.message), None
+        return VerificationCheck(what, "not compared", why=error.message), None
     if reading.skipped:
         frames = "1 frame makes" if reading.skipped == 1 else f"{reading.skipped} frames make"
         why = f"{frames} no sense, the first in {reading.first_skipped}"
-        return Check(what, "cannot be read", why=why), None
-    return Check(what, "same"), reading
+        return VerificationCheck(what, "cannot be read", why=why), None
+    return VerificationCheck(what, "same"), reading
 
 
-def _is_empty(reading: Reading) -> bool:
+def _is_empty(reading: CapturedLog) -> bool:
     return all(isinstance(entry.event, ev.SessionStarted) for entry in reading.log)
 
 
 def _of_frontend(
     capture: Capture,
-    exchanges: Sequence[Exchange],
+    exchanges: Sequence[CapturedExchange],
     dialect: str | None,
     log: Sequence[ev.Entry],
     ignore: Sequence[str],
-) -> Check:
+) -> VerificationCheck:
     """Hold what a frontend was told against what its dialect writes of the log."""
     what = f"what a frontend of `{dialect}` was told"
     if dialect is None or dialect not in DIALECTS:
         why = "nothing says the dialect of a frontend: its requests have no /as/DIALECT/to/"
-        return Check("what a frontend was told", "not compared", why=why)
+        return VerificationCheck("what a frontend was told", "not compared", why=why)
     check, reading = _read(what, capture, exchanges, dialect)
     if reading is None:
         return check
     if _is_empty(reading):
-        return Check(what, "not compared", why=f"a frontend of `{dialect}` read no stream")
+        return VerificationCheck(
+            what, "not compared", why=f"a frontend of `{dialect}` read no stream"
+        )
     if not log:
         return check
-    nearest: Result | None = None
+    nearest: Comparison | None = None
     try:
         for form in _FORMS:
             for written in _renderings(log, dialect, form, reading):
                 found = _compare(reading.log, written, ignore)
                 if not found:
-                    return Check(what, "same", found)
+                    return VerificationCheck(what, "same", found)
                 if nearest is None or len(found.differences) < len(nearest.differences):
                     nearest = found
     except (DragomanError, BadInput) as error:
         why = f"the log cannot be written in `{dialect}`: {error}"
-        return Check(what, "cannot be read", why=why)
-    return Check(what, "differs", nearest)
+        return VerificationCheck(what, "cannot be read", why=why)
+    return VerificationCheck(what, "differs", nearest)
 
 
 def _renderings(
-    log: Sequence[ev.Entry], dialect: str, form: str, reading: Reading
+    log: Sequence[ev.Entry], dialect: str, form: str, reading: CapturedLog
 ) -> Iterator[list[ev.Entry]]:
     """Yield what a frontend may have been told of a log: all, or where it left or came to rest
     before others went on, as much as it has read."""
@@ -262,9 +266,13 @@ def _renderings(
             yield _written(log[:end], dialect, form, reading)
 
 
-def _written(log: Sequence[ev.Entry], dialect: str, form: str, reading: Reading) -> list[ev.Entry]:
+def _written(
+    log: Sequence[ev.Entry], dialect: str, form: str, reading: CapturedLog
+) -> list[ev.Entry]:
     """Return the log that a dialect's rendering of a log gives, with the same inputs."""
-    options = Options(session_id=reading.log[0].session_id, inputs=reading.inputs, form=form)
+    options = TranslateOptions(
+        session_id=reading.log[0].session_id, inputs=reading.inputs, form=form
+    )
     sink, source = make_sink(dialect, options), make_source(dialect, options)
     entries: list[ev.Entry] = []
     for entry in log:

@@ -19,7 +19,7 @@ _OF_EVE = ("session.", "turn.", "step.", "message.", "reasoning.", "action", "in
 _OF_HERM = (b"agent.", b"session.status_", b"user.")
 
 
-def likeness(head: bytes) -> str:
+def describe_input(head: bytes) -> str:
     """Return what a file looks like that begins so."""
     head = head.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").strip()
     if not head:

@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 
 from ahocorasick_rs import AhoCorasick, Implementation, MatchKind
 
-from adapters.captures.secrets.looks import Span
+from adapters.captures.secrets.secret_patterns import SecretSpan
 
 SHORTEST_KNOWN = 8
 """Characters of a value that is looked for where it has no name: a shorter one is everywhere."""
@@ -30,7 +30,7 @@ CHARACTERS_MOST = 256 * 1024
 """Values that are looked for, and their characters: when there are more, the oldest part goes."""
 
 
-class Known:
+class KnownSecrets:
     """The values that one recorder knows.
 
     What finds them is made of parts: values that are new make a small one, which becomes one with
@@ -40,7 +40,7 @@ class Known:
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
         # The oldest and largest first.
-        self._parts: list[Values] = []
+        self._parts: list[SpelledValues] = []
         self.longest_with_delimiters = 0
         # Those that came since something was looked for.
         self._fresh: dict[str, None] = {}
@@ -56,7 +56,7 @@ class Known:
                 longest = max(self.longest_with_delimiters, len(json.dumps(value)))
                 self.longest_with_delimiters = longest
 
-    def find(self, text: str) -> list[Span]:
+    def find(self, text: str) -> list[SecretSpan]:
         """Return where the values stand in a text."""
         if self._fresh:
             self._take()
@@ -68,7 +68,7 @@ class Known:
         self._sizes.update((value, len(value)) for value in values)
         while self._parts and len(self._parts[-1].values) <= len(values):
             values = [*self._parts.pop().values, *values]
-        self._parts.append(Values(values))
+        self._parts.append(SpelledValues(values))
         while len(self._parts) > 1 and self._is_much():
             for old in self._parts.pop(0).values:
                 del self._sizes[old]
@@ -77,7 +77,7 @@ class Known:
         return len(self._sizes) > KNOWN_MOST or sum(self._sizes.values()) > CHARACTERS_MOST
 
 
-class Values:
+class SpelledValues:
     """Some values in all their spellings: as they are, and as JSON, URLs and base64 have them. Of
     those that begin in one place the longest is found."""
 
@@ -92,7 +92,7 @@ class Values:
             implementation=Implementation.ContiguousNFA,
         )
 
-    def find(self, text: str) -> list[Span]:
+    def find(self, text: str) -> list[SecretSpan]:
         """Return where they stand in a text."""
         try:
             found = self._automaton.find_matches_as_indexes(text)
@@ -100,7 +100,7 @@ class Values:
             # What is not UTF-8: as many characters, and none of a value.
             text = text.encode("utf-8", "replace").decode()
             found = self._automaton.find_matches_as_indexes(text)
-        return [Span(start, end, self._owners[which]) for which, start, end in found]
+        return [SecretSpan(start, end, self._owners[which]) for which, start, end in found]
 
     def replaced(self, text: str, mark: str) -> str:
         """Return a text with a mark in the place of each."""

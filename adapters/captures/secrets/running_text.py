@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from adapters.captures.secrets.finder import Finder
-from adapters.captures.secrets.looks import KEY_BLOCK_MOST, Span
+from adapters.captures.secrets.finder import SecretFinder
+from adapters.captures.secrets.secret_patterns import KEY_BLOCK_MOST, SecretSpan
 
 WORD_MOST = 4 * 1024
 """Characters of a word that is waited for: a longer one is looked at in parts."""
@@ -30,9 +30,9 @@ class RunningText:
     secret; `spans` are the secrets of it that are not dropped, in their order.
     """
 
-    def __init__(self, finder: Finder) -> None:
+    def __init__(self, finder: SecretFinder) -> None:
         self.decided = 0
-        self.spans: deque[Span] = deque()
+        self.spans: deque[SecretSpan] = deque()
         self._finder = finder
         # What is not decided.
         self._rest = ""
@@ -106,10 +106,10 @@ class RunningText:
         self._inside = cut < end == len(rest)
         self._pass(max(cut, end))
 
-    def _hide(self, start: int, end: int, span: Span | str) -> None:
+    def _hide(self, start: int, end: int, span: SecretSpan | str) -> None:
         if start < end:
             value, in_url = ("", False) if isinstance(span, str) else (span.value, span.in_url)
-            self.spans.append(Span(self.decided + start, self.decided + end, value, in_url))
+            self.spans.append(SecretSpan(self.decided + start, self.decided + end, value, in_url))
 
     def _pass(self, count: int) -> None:
         self.decided += count

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from adapters.model import events as ev
-from adapters.offline.replay import Cue, Play, Script, script_of
-from adapters.offline.replay.cutting import CUT_OFF
+from adapters.offline.replay import ReplayCue, ReplayScript, ReplayStep, script_of
+from adapters.offline.replay.script_builder import CUT_OFF
 from tests.replay.support import WIRE, body_log, eve_log
 
 EVE = WIRE / "eve"
 
 
-def shape(script: Script) -> list[str]:
+def shape(script: ReplayScript) -> list[str]:
     """The cues and the events around them that a person sees, in one line each."""
     lines: list[str] = []
     for step in script.steps:
-        if isinstance(step, Cue):
+        if isinstance(step, ReplayCue):
             lines.append(cue_line(step))
         elif step.event.TYPE in SHOWN:
             lines.append(step.event.TYPE)
@@ -32,7 +32,7 @@ SHOWN = {
 }
 
 
-def cue_line(cue: Cue) -> str:
+def cue_line(cue: ReplayCue) -> str:
     if cue.name == "answer":
         return f"> answer {cue.said}"
     words = "any" if cue.words is None and cue.name == "send_message" else cue.words
@@ -223,9 +223,9 @@ def test_an_interrupt_stands_before_what_it_closed(events: Sequence[ev.Event]) -
     end = ev.TurnEnded(thread_id="main", turn_id="t", outcome="interrupted")
     script = script_of(entries(STARTED, BEGIN, called, *events, returned, end))
     kinds = [
-        step.name if isinstance(step, Cue) else step.event.TYPE
+        step.name if isinstance(step, ReplayCue) else step.event.TYPE
         for step in script.steps
-        if not isinstance(step, Play) or step.event.TYPE != "message.received"
+        if not isinstance(step, ReplayStep) or step.event.TYPE != "message.received"
     ]
     assert kinds == [
         *("send_message", "turn.started", "tool.called"),
@@ -236,7 +236,7 @@ def test_an_interrupt_stands_before_what_it_closed(events: Sequence[ev.Event]) -
 def test_a_turn_in_which_the_capture_ends_fails() -> None:
     script = script_of(entries(STARTED, BEGIN))
     last = script.steps[-1]
-    assert isinstance(last, Play)
+    assert isinstance(last, ReplayStep)
     assert isinstance(last.event, ev.TurnEnded)
     assert last.event.error is not None
     assert (last.event.turn_id, last.event.error.code) == ("t", CUT_OFF)
@@ -249,7 +249,7 @@ def test_a_turn_in_which_a_person_is_waited_for_stays_open() -> None:
     pause = ev.TurnPaused(thread_id="main", turn_id="t", on="input", request_ids=("r",))
     script = script_of(entries(STARTED, BEGIN, asked, pause))
     assert script.ends_asked
-    assert isinstance(script.steps[-1], Play)
+    assert isinstance(script.steps[-1], ReplayStep)
     assert script.steps[-1].event == pause
 
 
@@ -279,7 +279,7 @@ def test_two_answers_stand_in_their_own_pauses() -> None:
 
 def test_what_the_session_writes_by_itself_is_left_out() -> None:
     script = script_of(eve_log(EVE / "eve-0.80.1/server/approval-approve.json"))
-    types = {step.event.TYPE for step in script.steps if isinstance(step, Play)}
+    types = {step.event.TYPE for step in script.steps if isinstance(step, ReplayStep)}
     assert not types & {
         *("session.started", "input.accepted", "input.settled", "interaction.answered"),
     }
@@ -291,7 +291,7 @@ def test_frames_are_not_named() -> None:
     natives = [
         step.event.native
         for step in script.steps
-        if isinstance(step, Play) and step.event.native is not None
+        if isinstance(step, ReplayStep) and step.event.native is not None
     ]
     assert natives
     assert all(native.frame is None for native in natives)

@@ -7,8 +7,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from adapters.captures import Body, LeftOut, LogLine, Record, body_of
-from adapters.captures.secrets import Delta, Finder, Frame, RunningText, Texts
+from adapters.captures import CapturedPiece, LogLine, MissingRecords, Record, body_of
+from adapters.captures.secrets import (
+    DeltaFormat,
+    DeltaTexts,
+    RunningText,
+    SecretFinder,
+    StreamFrame,
+)
 from adapters.wire.jsonvalue import JsonError, parse_json
 
 DOCUMENT_BYTES = 36 * 1024 * 1024
@@ -27,12 +33,12 @@ class _Edit(NamedTuple):
     new: bytes
 
 
-class Pieces(abc.ABC):
+class HeldBody(abc.ABC):
     """The pieces of a body that are held back, as the bytes that they have together. Places are
     those of the body."""
 
     def __init__(self) -> None:
-        self._held: deque[tuple[Body, int]] = deque()
+        self._held: deque[tuple[CapturedPiece, int]] = deque()
         self._data = bytearray()
         # Where `_data` begins.
         self._base = 0
@@ -40,7 +46,7 @@ class Pieces(abc.ABC):
         # Up to where it was looked at.
         self._searched = 0
 
-    def add(self, record: Body) -> list[Record]:
+    def add(self, record: CapturedPiece) -> list[Record]:
         """Take one and return those that may be written now."""
         data = record.data
         self._held.append((record, len(data)))
@@ -94,7 +100,7 @@ class Pieces(abc.ABC):
         return bytes(out + self._data[at - self._base : end - self._base])
 
 
-class Document(Pieces):
+class HeldDocument(HeldBody):
     """A body that is one document: JSON, or a form.
 
     Args:
@@ -106,10 +112,10 @@ class Document(Pieces):
         super().__init__()
         self._clean = clean
         self._size = size
-        self._left_out: LeftOut | None = None
+        self._left_out: MissingRecords | None = None
         self._tried = 0
 
-    def add(self, record: Body) -> list[Record]:
+    def add(self, record: CapturedPiece) -> list[Record]:
         """The same; what is too much is not kept."""
         if self._left_out is not None:
             count = self._left_out.count + 1
@@ -118,7 +124,7 @@ class Document(Pieces):
         out = super().add(record)
         if len(self._data) > DOCUMENT_BYTES:
             count = len(self._held)
-            self._left_out = LeftOut(at=record.at, exchange=record.exchange, count=count)
+            self._left_out = MissingRecords(at=record.at, exchange=record.exchange, count=count)
             self._held.clear()
             self._data.clear()
         return out
@@ -164,10 +170,10 @@ class Document(Pieces):
         return self._is_whole()
 
 
-class Words(Pieces):
+class HeldText(HeldBody):
     """A body that is another text; `size` is how many bytes it has, if that is known."""
 
-    def __init__(self, finder: Finder, size: int | None) -> None:
+    def __init__(self, finder: SecretFinder, size: int | None) -> None:
         super().__init__()
         self._finder = finder
         self._size = size
@@ -209,21 +215,23 @@ class Words(Pieces):
         return self._decided
 
 
-class Frames(Pieces):
+class HeldFrames(HeldBody):
     """A stream of frames: SSE, or JSON in lines."""
 
-    def __init__(self, finder: Finder, deltas: Mapping[str, Delta], *, sse: bool) -> None:
+    def __init__(
+        self, finder: SecretFinder, deltas: Mapping[str, DeltaFormat], *, sse: bool
+    ) -> None:
         super().__init__()
         self._finder = finder
         self._sse = sse
-        self._texts = Texts(finder, deltas)
+        self._texts = DeltaTexts(finder, deltas)
         # Where the frame begins that is not whole, and its line that is not.
         self._frame = 0
         self._line = 0
         # The lines of that frame, with their places.
         self._lines: list[tuple[int, bytes]] = []
         # What waits, with its data in the body.
-        self._waiting: deque[tuple[Frame, _Lines]] = deque()
+        self._waiting: deque[tuple[StreamFrame, _FrameLines]] = deque()
 
     def _look(self, *, final: bool) -> int:
         data, base = self._data, self._base
@@ -270,7 +278,7 @@ class Frames(Pieces):
         whole = self._data[begin - self._base : self._frame - self._base]
         clean = self._finder.has_nothing(whole.decode("utf-8", "surrogateescape"))
         given: list[tuple[bytes, str]] = []
-        places: list[_Lines] = []
+        places: list[_FrameLines] = []
         for at, lines in frames:
             event, parts, spans = "", [], []
             for start, line in lines:
@@ -288,7 +296,7 @@ class Frames(Pieces):
                 clean = False
             if parts:
                 given.append((parts[0] if len(parts) == 1 else b"\n".join(parts), event))
-                places.append(_Lines(at, tuple(spans)))
+                places.append(_FrameLines(at, tuple(spans)))
         for frame, place in zip(self._texts.take(given, clean=clean), places, strict=True):
             if not frame.settled or self._waiting or frame.new is not None:
                 self._waiting.append((frame, place))
@@ -301,7 +309,7 @@ class Frames(Pieces):
             self._edits.append(_Edit(at, at + len(data), edited))
 
 
-class _Lines(NamedTuple):
+class _FrameLines(NamedTuple):
     """Where a frame begins in its body, and the data of its lines."""
 
     start: int
@@ -316,13 +324,13 @@ class _Lines(NamedTuple):
         return [_Edit(*place, line) for place, line in zip(self.places, lines, strict=True)]
 
 
-class Log:
+class HeldLog:
     """The entries of the canonical log."""
 
-    def __init__(self, finder: Finder, deltas: Mapping[str, Delta]) -> None:
+    def __init__(self, finder: SecretFinder, deltas: Mapping[str, DeltaFormat]) -> None:
         self._finder = finder
-        self._texts = Texts(finder, deltas)
-        self._held: deque[tuple[LogLine, Frame]] = deque()
+        self._texts = DeltaTexts(finder, deltas)
+        self._held: deque[tuple[LogLine, StreamFrame]] = deque()
 
     def add(self, records: Sequence[LogLine]) -> list[Record]:
         """Take some and return those that may be written now."""

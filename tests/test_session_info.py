@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 
 from adapters.model import events as ev
-from adapters.model.about import ABOUT_BYTES, TITLE_CHARACTERS, About, check_metadata, merged
+from adapters.model.session_info import (
+    ABOUT_BYTES,
+    TITLE_CHARACTERS,
+    SessionInfo,
+    check_metadata,
+    merged,
+)
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json
 
 
-def about(*events: ev.Event) -> About:
-    found = About()
+def about(*events: ev.Event) -> SessionInfo:
+    found = SessionInfo()
     for event in events:
         found.apply(event)
     return found
@@ -32,7 +38,7 @@ def test_the_newest_of_each_is_what_a_session_is() -> None:
         ev.SessionEnded(thread_id=ev.MAIN, outcome="completed"),
         ev.ErrorReported(thread_id=ev.MAIN, code="c", message="m"),
     )
-    assert found == About(
+    assert found == SessionInfo(
         agent={"id": "a", "model": "m", "version": 2},
         options={"o": 1},
         title="U",

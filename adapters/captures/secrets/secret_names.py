@@ -48,7 +48,7 @@ def plain(name: str) -> str:
     return name.translate(_PLAIN)
 
 
-class Names:
+class SecretNames:
     """Which names are those of secrets. `more` are such names besides."""
 
     def __init__(self, more: Iterable[str] = ()) -> None:

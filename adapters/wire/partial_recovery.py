@@ -30,7 +30,7 @@ def salvage(data: bytes) -> dict[str, Any]:
     Of an object or array that is cut the begin is taken, of a text only where it is longer than any
     name: an id that is cut is another one.
     """
-    reader = _Reader(data[:SALVAGED_BYTES].decode("utf-8", "replace"))
+    reader = _BrokenJsonReader(data[:SALVAGED_BYTES].decode("utf-8", "replace"))
     value = reader.value(0)
     return value if isinstance(value, dict) else {}
 
@@ -47,7 +47,7 @@ def block_of(block: bytes) -> tuple[str, bytes]:
     return name.decode("utf-8", "replace"), b"\n".join(data)
 
 
-class _Reader:
+class _BrokenJsonReader:
     """Reads from a place on; nothing does behind what makes no sense."""
 
     def __init__(self, text: str) -> None:

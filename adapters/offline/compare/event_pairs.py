@@ -6,15 +6,15 @@ import dataclasses
 import difflib
 from collections.abc import Hashable, Iterator, Sequence
 
-from adapters.offline.compare.meaning import Call, Calls, Item
+from adapters.offline.compare.meaning import ComparedCall, ComparedEvent, StepCalls
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pair:
+class EventPair:
     """Two items; where one has no counterpart, the index of what stands before its place."""
 
-    a: Item | None
-    b: Item | None
+    a: ComparedEvent | None
+    b: ComparedEvent | None
     after_a: int
     after_b: int
 
@@ -24,7 +24,7 @@ class Pair:
         return self.after_a if self.a is None else self.a.index
 
 
-_Line = Sequence["Item | Calls"]
+_Line = Sequence[ComparedEvent | StepCalls]
 
 
 def match(a: Sequence[Sequence[Hashable]], b: Sequence[Sequence[Hashable]]) -> dict[int, int]:
@@ -42,22 +42,24 @@ def match(a: Sequence[Sequence[Hashable]], b: Sequence[Sequence[Hashable]]) -> d
     return found
 
 
-def lines(a: _Line, b: _Line, after_a: int = -1, after_b: int = -1) -> Iterator[Pair]:
+def lines(a: _Line, b: _Line, after_a: int = -1, after_b: int = -1) -> Iterator[EventPair]:
     """Match two sequences."""
     for one, other in _aligned(a, b):
-        if isinstance(one, Calls) or isinstance(other, Calls):
-            calls_a = one.calls if isinstance(one, Calls) else []
-            calls_b = other.calls if isinstance(other, Calls) else []
+        if isinstance(one, StepCalls) or isinstance(other, StepCalls):
+            calls_a = one.calls if isinstance(one, StepCalls) else []
+            calls_b = other.calls if isinstance(other, StepCalls) else []
             yield from _sets(calls_a, calls_b, after_a, after_b)
         else:
             first_a = None if one is None else one.first
             first_b = None if other is None else other.first
-            yield Pair(first_a, first_b, after_a, after_b)
+            yield EventPair(first_a, first_b, after_a, after_b)
         after_a = after_a if one is None else one.first.index
         after_b = after_b if other is None else other.first.index
 
 
-def _sets(a: list[Call], b: list[Call], after_a: int, after_b: int) -> Iterator[Pair]:
+def _sets(
+    a: list[ComparedCall], b: list[ComparedCall], after_a: int, after_b: int
+) -> Iterator[EventPair]:
     """Match the calls of two steps: by all that is said of them, else by tool and input, else by
     the tool, else by their order."""
     found = match([_ways_of_call(call) for call in a], [_ways_of_call(call) for call in b])
@@ -65,18 +67,20 @@ def _sets(a: list[Call], b: list[Call], after_a: int, after_b: int) -> Iterator[
         if number in found:
             yield from lines(call.items, b[found[number]].items, after_a, after_b)
         else:
-            yield Pair(call.items[0], None, after_a, after_b)
+            yield EventPair(call.items[0], None, after_a, after_b)
     matched = set(found.values())
     for number, call in enumerate(b):
         if number not in matched:
-            yield Pair(None, call.items[0], after_a, after_b)
+            yield EventPair(None, call.items[0], after_a, after_b)
 
 
-def _ways_of_call(call: Call) -> list[Hashable]:
+def _ways_of_call(call: ComparedCall) -> list[Hashable]:
     return [call.key, call.asked, call.tool, ""]
 
 
-def _aligned(a: _Line, b: _Line) -> Iterator[tuple[Item | Calls | None, Item | Calls | None]]:
+def _aligned(
+    a: _Line, b: _Line
+) -> Iterator[tuple[ComparedEvent | StepCalls | None, ComparedEvent | StepCalls | None]]:
     """Match what is the same in two sequences, then what is between by its type."""
     keys_a, keys_b = [unit.key for unit in a], [unit.key for unit in b]
     for start_a, end_a, start_b, end_b in _blocks(keys_a, keys_b):

@@ -1,9 +1,9 @@
 """What a session used of its backend, counted from its log, and whether another backend can do the
 same.
 
-`Needs` folds a log. `judge` asks the client codec of the other backend, with a command that has no
-more than the field in question, and for what only an agent does the tables of its `MAPPING.md`: a
-new dialect brings both.
+`RequiredAbilities` folds a log. `judge` asks the client codec of the other backend, with a command
+that has no more than the field in question, and for what only an agent does the tables of its
+`MAPPING.md`: a new dialect brings both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_NAME = 80
 _DIGEST = "0" * 64
 
 
-class Use(NamedTuple):
+class UsedAbility(NamedTuple):
     """One thing that was used: a command, or a field or file of it after a dot; a kind of request;
     what the agent gave."""
 
@@ -35,7 +35,7 @@ class Use(NamedTuple):
     name: str
 
 
-class Verdict(enum.StrEnum):
+class AbilityVerdict(enum.StrEnum):
     """What becomes of a use on another backend."""
 
     IMPOSSIBLE = "impossible"
@@ -43,10 +43,10 @@ class Verdict(enum.StrEnum):
     WORKS = "works"
 
 
-class Judgement(NamedTuple):
+class AbilityJudgement(NamedTuple):
     """A verdict and what follows from it, in a sentence; none where all stays as it is."""
 
-    verdict: Verdict
+    verdict: AbilityVerdict
     consequence: str = ""
 
 
@@ -123,11 +123,11 @@ _AGENT: dict[str, tuple[str, ...]] = {
 """What agents give, and the canonical names that a dialect has one of if its agents can."""
 
 
-class Needs:
+class RequiredAbilities:
     """Folds the log of one session into what it used, and whether it rests."""
 
     def __init__(self) -> None:
-        self.uses: Counter[Use] = Counter()
+        self.uses: Counter[UsedAbility] = Counter()
         self.said: Counter[tuple[str, str]] = Counter()
         """How often which face sent which command."""
         self.bytes = 0
@@ -135,7 +135,7 @@ class Needs:
         self.ended = False
         self._turns: set[str | None] = set()
         self._asked: set[str] = set()
-        self._inputs: dict[str, tuple[tuple[str, str] | None, list[Use]]] = {}
+        self._inputs: dict[str, tuple[tuple[str, str] | None, list[UsedAbility]]] = {}
 
     @property
     def held(self) -> list[str]:
@@ -158,9 +158,9 @@ class Needs:
                 self._settled(event)
             case ev.InteractionRequested():
                 self._asked.add(event.request_id)
-                self.uses[Use("interaction", event.kind)] += 1
+                self.uses[UsedAbility("interaction", event.kind)] += 1
                 if event.kind == "question" and event.options:
-                    self.uses[Use("interaction", "question with options")] += 1
+                    self.uses[UsedAbility("interaction", "question with options")] += 1
             case ev.InteractionResolved():
                 self._asked.discard(event.request_id)
             case ev.TurnStarted(thread_id=ev.MAIN):
@@ -175,7 +175,7 @@ class Needs:
                     # Somebody said it to the backend directly.
                     name = cmd.SendMessage.TYPE
                     names = (name, *_words(name, event.content, ours=False))
-                    self.uses.update(Use("command", one) for one in names)
+                    self.uses.update(UsedAbility("command", one) for one in names)
             case _:
                 self._given(event)
 
@@ -189,22 +189,22 @@ class Needs:
             case ev.ToolReturned():
                 self._blocks(event.content)
             case ev.ThreadStarted():
-                self.uses[Use("agent", "child agents")] += 1
+                self.uses[UsedAbility("agent", "child agents")] += 1
             case ev.ResultProduced():
-                self.uses[Use("agent", "structured results")] += 1
+                self.uses[UsedAbility("agent", "structured results")] += 1
             case ev.ReasoningCompleted():
-                self.uses[Use("agent", "reasoning")] += 1
+                self.uses[UsedAbility("agent", "reasoning")] += 1
 
     def _blocks(self, content: Iterable[Any] | None) -> None:
         files = sum(not isinstance(block, ev.Text) for block in content or ())
         if files:
-            self.uses[Use("agent", "files")] += files
+            self.uses[UsedAbility("agent", "files")] += files
 
     def _accepted(self, event: ev.InputAccepted) -> None:
         name = event.name or _KINDS.get(event.kind)
         if name is None:
             return
-        uses = [Use("command", one) for one in _names(name, event)]
+        uses = [UsedAbility("command", one) for one in _names(name, event)]
         sent = None if event.face is None else (event.face, name)
         self._inputs[event.command_id] = sent, uses
         self.uses.update(uses)
@@ -293,10 +293,10 @@ def _block(word: str) -> Any:
     return ev.File(media_type=media_type, ref=ev.Blob(sha256=_DIGEST), size=1)
 
 
-def judge(use: Use, codec: ClientCodec, mapping: Mapping) -> Judgement:
+def judge(use: UsedAbility, codec: ClientCodec, mapping: Mapping) -> AbilityJudgement:
     """Return what a backend makes of a use: `codec` is a fresh one of it, `mapping` the tables of
     its dialect."""
-    by_area: dict[Area, Callable[[str, ClientCodec, Mapping], Judgement]] = {
+    by_area: dict[Area, Callable[[str, ClientCodec, Mapping], AbilityJudgement]] = {
         "command": _judge_command,
         "interaction": _judge_interaction,
         "agent": _judge_agent,
@@ -304,7 +304,7 @@ def judge(use: Use, codec: ClientCodec, mapping: Mapping) -> Judgement:
     return by_area[use.area](use.name, codec, mapping)
 
 
-def said_of_whole(use: Use, codec: ClientCodec) -> bool:
+def said_of_whole(use: UsedAbility, codec: ClientCodec) -> bool:
     """Say whether a use is a part of a command that is impossible as a whole, which says it all."""
     command, _, part = use.name.partition(".")
     if use.area != "command" or not part:
@@ -312,28 +312,32 @@ def said_of_whole(use: Use, codec: ClientCodec) -> bool:
     return codec.abilities[command].support is Support.IMPOSSIBLE
 
 
-def _judge_command(name: str, codec: ClientCodec, mapping: Mapping) -> Judgement:
+def _judge_command(name: str, codec: ClientCodec, mapping: Mapping) -> AbilityJudgement:
     command, _, part = name.partition(".")
     ability = codec.abilities[command]
     if ability.support is Support.IMPOSSIBLE:
-        return Judgement(Verdict.IMPOSSIBLE, f"It is refused: {ability.how}.")
+        return AbilityJudgement(AbilityVerdict.IMPOSSIBLE, f"It is refused: {ability.how}.")
     if not part:
         if ability.support is Support.EMULATED:
-            return Judgement(Verdict.DIFFERS, f"It is done in another way: {ability.how}.")
-        return Judgement(Verdict.WORKS)
+            return AbilityJudgement(
+                AbilityVerdict.DIFFERS, f"It is done in another way: {ability.how}."
+            )
+        return AbilityJudgement(AbilityVerdict.WORKS)
     try:
         codec.check(witness(name))
     except NotSupported as error:
-        return Judgement(Verdict.IMPOSSIBLE, f"It is refused: {error.message.rstrip('.')}.")
+        return AbilityJudgement(
+            AbilityVerdict.IMPOSSIBLE, f"It is refused: {error.message.rstrip('.')}."
+        )
     has_field = part not in WITNESSES.get(command, {}) or _names_of(
         mapping, f"command:{name.partition(' ')[0]}"
     )
     if has_field or ability.support is Support.EMULATED:
         # What is emulated is said of the command.
-        return Judgement(Verdict.WORKS)
+        return AbilityJudgement(AbilityVerdict.WORKS)
     row = _row_of(name, mapping)
     said = "" if row is None else f": {_said(row)}"
-    return Judgement(Verdict.DIFFERS, f"It has no field of its own there{said}.")
+    return AbilityJudgement(AbilityVerdict.DIFFERS, f"It has no field of its own there{said}.")
 
 
 def _row_of(name: str, mapping: Mapping) -> CommandRow | None:
@@ -349,30 +353,36 @@ def _said(row: CommandRow) -> str:
     return "; ".join(text for text in (row.how, row.why) if text and text != "-")
 
 
-def _judge_interaction(name: str, codec: ClientCodec, mapping: Mapping) -> Judgement:
+def _judge_interaction(name: str, codec: ClientCodec, mapping: Mapping) -> AbilityJudgement:
     kind = name.partition(" ")[0]
     row = mapping.command.get(f"{cmd.AnswerInteraction.TYPE}:{kind}")
     if row is None or row.backend == Support.IMPOSSIBLE:
         why = "" if row is None else f": {_said(row)}"
-        return Judgement(
-            Verdict.IMPOSSIBLE, f"No agent there asks it in a way that can be answered{why}."
+        return AbilityJudgement(
+            AbilityVerdict.IMPOSSIBLE, f"No agent there asks it in a way that can be answered{why}."
         )
     if row.backend == Support.EMULATED:
-        return Judgement(Verdict.DIFFERS, f"It is answered in another way: {_said(row)}.")
+        return AbilityJudgement(
+            AbilityVerdict.DIFFERS, f"It is answered in another way: {_said(row)}."
+        )
     if " " in name and not _names_of(mapping, "interaction.requested.options"):
-        return Judgement(Verdict.DIFFERS, "It is asked in words: no field has the options.")
-    return Judgement(Verdict.WORKS)
+        return AbilityJudgement(
+            AbilityVerdict.DIFFERS, "It is asked in words: no field has the options."
+        )
+    return AbilityJudgement(AbilityVerdict.WORKS)
 
 
-def _judge_agent(name: str, codec: ClientCodec, mapping: Mapping) -> Judgement:
+def _judge_agent(name: str, codec: ClientCodec, mapping: Mapping) -> AbilityJudgement:
     if any(_names_of(mapping, canonical) for canonical in _AGENT[name]):
-        return Judgement(Verdict.WORKS)
+        return AbilityJudgement(AbilityVerdict.WORKS)
     if name == "files" and _names_of(mapping, "tool.returned.output"):
-        return Judgement(
-            Verdict.DIFFERS,
+        return AbilityJudgement(
+            AbilityVerdict.DIFFERS,
             "A result there is text or JSON: a file has no place of its own in it.",
         )
-    return Judgement(Verdict.IMPOSSIBLE, f"No event of the dialect `{codec.dialect}` tells of it.")
+    return AbilityJudgement(
+        AbilityVerdict.IMPOSSIBLE, f"No event of the dialect `{codec.dialect}` tells of it."
+    )
 
 
 def _names_of(mapping: Mapping, canonical: str) -> bool:

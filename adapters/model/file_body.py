@@ -24,7 +24,7 @@ _TEXT = 64 * 1024
 """Bytes of the rest that are sent at once."""
 
 
-class Body(bytes):
+class FileBody(bytes):
     """JSON with the names of files in the place of their base64, marked. Others are mere bytes."""
 
     __slots__ = ()
@@ -60,7 +60,7 @@ def file_in_base64(sha256: str, before: str = "") -> orjson.Fragment:
 
 
 def body_of(value: object) -> bytes:
-    """Return a value as the body of a request: a `Body` where files stand in it.
+    """Return a value as the body of a request: a `FileBody` where files stand in it.
 
     Raises:
         JsonError: as `format_json`.
@@ -69,5 +69,5 @@ def body_of(value: object) -> bytes:
 
 
 def restored(body: bytes) -> bytes:
-    """Return a body that was kept as bytes, as a `Body` where it names files."""
-    return Body(body) if _MARK in body else body
+    """Return a body that was kept as bytes, as a `FileBody` where it names files."""
+    return FileBody(body) if _MARK in body else body

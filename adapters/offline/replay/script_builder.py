@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from adapters.model import events as ev
 from adapters.model.interactions import polarity
-from adapters.offline.replay.script import Cue, Play, Script, said_by, words_of
+from adapters.offline.replay.script import ReplayCue, ReplayScript, ReplayStep, said_by, words_of
 
 _OURS = (ev.SessionStarted, ev.InputAccepted, ev.InputSettled, ev.InteractionAnswered)
 """What the session writes by itself."""
@@ -63,7 +63,7 @@ class _Turn:
     paused: bool = False
 
 
-class _Cutter:
+class _ScriptBuilder:
     """Finds the place of each cue in a log."""
 
     def __init__(self, log: Sequence[ev.Entry]) -> None:
@@ -75,7 +75,7 @@ class _Cutter:
         self._resolved: dict[str, tuple[int, ev.InteractionResolved]] = {}
         self._turns: list[_Turn] = []
         # Of each place: the cues that stand before it, and the input that it receives.
-        self.cues: list[tuple[int, int, Cue]] = []
+        self.cues: list[tuple[int, int, ReplayCue]] = []
         self.receives: dict[int, tuple[int, int]] = {}
         self._read()
 
@@ -128,7 +128,7 @@ class _Cutter:
         for place, event in enumerate(self._events):
             if isinstance(event, ev.MessageReceived) and event.thread_id == ev.MAIN:
                 if place not in known or event.command_id not in self._accepted:
-                    cue = Cue("send_message", words_of(event.content), content=event.content)
+                    cue = ReplayCue("send_message", words_of(event.content), content=event.content)
                     self._place_message(place, place, cue)
             elif isinstance(event, ev.InteractionResolved):
                 self._place_resolved(place, event, answered)
@@ -151,7 +151,7 @@ class _Cutter:
             return
         if accepted.kind in {"message", "system"}:
             content = accepted.content or ()
-            cue = Cue(
+            cue = ReplayCue(
                 "send_message",
                 words_of(content),
                 refused=refused,
@@ -166,13 +166,15 @@ class _Cutter:
         elif accepted.kind == "steer":
             content = (ev.Text(text=str((accepted.details or {}).get("text", ""))),)
             words = words_of(content)
-            cue = Cue("steer", words, refused=refused, waits=False, content=content)
+            cue = ReplayCue("steer", words, refused=refused, waits=False, content=content)
             at = place if received is None else received
             self._add(at, place, cue, receives=received)
         else:
-            self._add(place, place, Cue(name, refused=refused, details=accepted.details or {}))
+            self._add(
+                place, place, ReplayCue(name, refused=refused, details=accepted.details or {})
+            )
 
-    def _place_message(self, place: int, accepted: int, cue: Cue) -> None:
+    def _place_message(self, place: int, accepted: int, cue: ReplayCue) -> None:
         """Place the cue of a message that was received at a place, or accepted and no more."""
         receives = place if isinstance(self._events[place], ev.MessageReceived) else None
         pause = self._pause_before(place)
@@ -241,7 +243,7 @@ class _Cutter:
             decision=details.get("decision"),
             skipped=bool(details.get("skip")),
         )
-        cue = Cue(
+        cue = ReplayCue(
             "answer",
             request_id=request_id,
             said=said,
@@ -269,7 +271,7 @@ class _Cutter:
         elif event.outcome != "unknown" or self._ends(place):
             return
         answered.add(event.request_id)
-        cue = Cue(
+        cue = ReplayCue(
             "answer",
             request_id=event.request_id,
             said=said,
@@ -295,7 +297,7 @@ class _Cutter:
                     return
                 begin = before
         if event.thread_id == ev.MAIN:
-            self._add(begin, place, Cue("interrupt", shown=True))
+            self._add(begin, place, ReplayCue("interrupt", shown=True))
 
     def _ends(self, place: int) -> bool:
         """Say whether the turn ends with what is at a place: then nobody had answered."""
@@ -320,10 +322,10 @@ class _Cutter:
             end = next((end for end in ends if end > place), len(self._events))
             said = any(last < at <= place or place < at < end for at in messages)
             if not said and (event.cause == "message" or (last < 0 and not messages)):
-                self._add(place, place, Cue("send_message"))
+                self._add(place, place, ReplayCue("send_message"))
             last = end
 
-    def _add(self, place: int, order: int, cue: Cue, receives: int | None = None) -> None:
+    def _add(self, place: int, order: int, cue: ReplayCue, receives: int | None = None) -> None:
         if self._turns[place].open:
             cue = dataclasses.replace(cue, after=self._done_before(place))
         self.cues.append((place, order, cue))
@@ -339,7 +341,7 @@ class _Cutter:
         return None
 
 
-def _merged(cues: Sequence[tuple[int, int, Cue]]) -> list[tuple[int, int, Cue]]:
+def _merged(cues: Sequence[tuple[int, int, ReplayCue]]) -> list[tuple[int, int, ReplayCue]]:
     """Return cues in which a message and the answer for which it was taken are one."""
     out = list(cues)
     for place, order, answer in cues:
@@ -374,13 +376,13 @@ def _after(turn: _Turn, event: ev.Event) -> _Turn:
             return turn
 
 
-def script_of(log: Sequence[ev.Entry]) -> Script:
+def script_of(log: Sequence[ev.Entry]) -> ReplayScript:
     """Return a log as a script."""
-    cutter = _Cutter(log)
+    cutter = _ScriptBuilder(log)
     cutter.cut()
     cues = sorted(cutter.cues, key=lambda one: one[:2])
     numbers = {(place, order): number for number, (place, order, _) in enumerate(cues)}
-    steps: list[Cue | Play] = []
+    steps: list[ReplayCue | ReplayStep] = []
     places: list[int] = []
     waiting = list(cues)
     received_by = {numbers[key] for key in cutter.receives.values()}
@@ -396,12 +398,14 @@ def script_of(log: Sequence[ev.Entry]) -> Script:
         event = _played(entry.event)
         received = cutter.receives.get(place)
         if event is not None:
-            steps.append(Play(event, entry.at, None if received is None else numbers[received]))
+            steps.append(
+                ReplayStep(event, entry.at, None if received is None else numbers[received])
+            )
         # The turn begins, then the agent has the message.
-        steps += [Play(_receipt(number), entry.at, number) for number in owing]
+        steps += [ReplayStep(_receipt(number), entry.at, number) for number in owing]
     if log and cutter.is_open:
-        steps.append(Play(_end(log[-1].event.turn_id), log[-1].at))
-    return Script(tuple(steps), tuple(places), cutter.requests, cutter.is_paused)
+        steps.append(ReplayStep(_end(log[-1].event.turn_id), log[-1].at))
+    return ReplayScript(tuple(steps), tuple(places), cutter.requests, cutter.is_paused)
 
 
 def _end(turn_id: str | None) -> ev.TurnEnded:

@@ -12,12 +12,12 @@ from adapters.contract.mapping import parse_mapping
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, ClientCodec, Support
-from adapters.offline.moves.needs import (
+from adapters.offline.moves.required_abilities import (
     WITNESSES,
-    Judgement,
-    Needs,
-    Use,
-    Verdict,
+    AbilityJudgement,
+    AbilityVerdict,
+    RequiredAbilities,
+    UsedAbility,
     judge,
     said_of_whole,
     witness,
@@ -46,12 +46,12 @@ def codec_of(dialect: str) -> ClientCodec:
     return make({"task_id": "-"})
 
 
-def judged(dialect: str, area: Any, name: str) -> Judgement:
-    return judge(Use(area, name), codec_of(dialect), matrix.mapping_of(dialect))
+def judged(dialect: str, area: Any, name: str) -> AbilityJudgement:
+    return judge(UsedAbility(area, name), codec_of(dialect), matrix.mapping_of(dialect))
 
 
-def used(*events: ev.Event) -> Needs:
-    needs = Needs()
+def used(*events: ev.Event) -> RequiredAbilities:
+    needs = RequiredAbilities()
     for event in events:
         needs.apply(event)
     return needs
@@ -123,7 +123,7 @@ def test_a_witness_has_what_its_use_names(command: str) -> None:
         for word in BLOCKS:
             made: Any = witness(f"{command}.{word}")
             event = accepted(command, content=made.content)
-            assert Use("command", f"{command}.{word}") in used(event).uses
+            assert UsedAbility("command", f"{command}.{word}") in used(event).uses
 
 
 def test_fields_and_files_of_commands_are_counted() -> None:
@@ -171,7 +171,9 @@ def test_what_somebody_said_to_the_backend_directly_is_counted_once() -> None:
 def test_what_the_backend_refused_is_not_counted() -> None:
     needs = used(accepted("compact"), settled("refused"))
     assert not needs.uses
-    assert used(accepted("compact"), settled("taken")).uses == {Use("command", "compact"): 1}
+    assert used(accepted("compact"), settled("taken")).uses == {
+        UsedAbility("command", "compact"): 1
+    }
 
 
 def test_what_the_agent_asked_and_gave_is_counted() -> None:
@@ -189,13 +191,13 @@ def test_what_the_agent_asked_and_gave_is_counted() -> None:
         ),
     )
     assert needs.uses == {
-        Use("interaction", "question"): 2,
-        Use("interaction", "question with options"): 1,
-        Use("interaction", "secret"): 1,
-        Use("agent", "child agents"): 1,
-        Use("agent", "structured results"): 1,
-        Use("agent", "reasoning"): 1,
-        Use("agent", "files"): 2,
+        UsedAbility("interaction", "question"): 2,
+        UsedAbility("interaction", "question with options"): 1,
+        UsedAbility("interaction", "secret"): 1,
+        UsedAbility("agent", "child agents"): 1,
+        UsedAbility("agent", "structured results"): 1,
+        UsedAbility("agent", "reasoning"): 1,
+        UsedAbility("agent", "files"): 2,
     }
 
 
@@ -213,7 +215,7 @@ def test_the_words_of_a_conversation_are_measured() -> None:
 
 
 def test_a_session_is_held_while_something_is_open() -> None:
-    needs = Needs()
+    needs = RequiredAbilities()
     steps: list[tuple[ev.Event, list[str]]] = [
         (accepted("send_message"), ["input on its way"]),
         (settled("taken"), []),
@@ -235,8 +237,8 @@ def test_a_session_is_held_while_something_is_open() -> None:
 # What a backend makes of it.
 
 
-def fixture_uses(dialect: str) -> Counter[Use]:
-    found: Counter[Use] = Counter()
+def fixture_uses(dialect: str) -> Counter[UsedAbility]:
+    found: Counter[UsedAbility] = Counter()
     for body in bodies(dialect):
         found += used(*(entry.event for entry in entries_of(dialect, body))).uses
     return found
@@ -246,7 +248,9 @@ def fixture_uses(dialect: str) -> Counter[Use]:
 def test_what_the_recordings_of_a_dialect_use_is_possible_there(dialect: str) -> None:
     found = fixture_uses(dialect)
     assert {use.area for use in found} >= {"interaction", "agent"}
-    impossible = {use.name for use in found if judged(dialect, *use).verdict is Verdict.IMPOSSIBLE}
+    impossible = {
+        use.name for use in found if judged(dialect, *use).verdict is AbilityVerdict.IMPOSSIBLE
+    }
     # A request of a kind that the codec does not know can be answered nowhere.
     assert impossible <= {"unknown"}
 
@@ -256,7 +260,7 @@ def test_every_use_in_any_recording_is_judged(dialect: str) -> None:
     for source in (*driven(), CANONICAL):
         for use in fixture_uses(source):
             verdict, consequence = judged(dialect, *use)
-            assert bool(consequence) == (verdict is not Verdict.WORKS)
+            assert bool(consequence) == (verdict is not AbilityVerdict.WORKS)
             assert consequence == "" or consequence.endswith(".")
             assert not consequence.endswith("..")
 
@@ -292,7 +296,7 @@ def test_what_the_recordings_of_one_dialect_use_that_another_cannot_do(
     found = {
         use.name
         for use in fixture_uses(source)
-        if judged(target, *use).verdict is Verdict.IMPOSSIBLE
+        if judged(target, *use).verdict is AbilityVerdict.IMPOSSIBLE
     }
     assert found == impossible
 
@@ -335,10 +339,10 @@ def test_a_field_is_judged_by_the_codec_and_the_tables(
 
 def test_a_part_of_a_command_that_is_impossible_is_said_of_the_whole() -> None:
     engine = codec_of("engine")
-    assert said_of_whole(Use("command", "define_outcome.rubric"), engine)
-    assert not said_of_whole(Use("command", "define_outcome"), engine)
-    assert not said_of_whole(Use("command", "send_message.output_schema"), engine)
-    assert not said_of_whole(Use("agent", "child agents"), engine)
+    assert said_of_whole(UsedAbility("command", "define_outcome.rubric"), engine)
+    assert not said_of_whole(UsedAbility("command", "define_outcome"), engine)
+    assert not said_of_whole(UsedAbility("command", "send_message.output_schema"), engine)
+    assert not said_of_whole(UsedAbility("agent", "child agents"), engine)
 
 
 TABLES = """# New mapping
@@ -376,35 +380,41 @@ class _New:
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
-        (Use("command", "send_message"), Judgement(Verdict.WORKS)),
-        (Use("command", "send_message.edit_of"), Judgement(Verdict.WORKS)),
+        (UsedAbility("command", "send_message"), AbilityJudgement(AbilityVerdict.WORKS)),
+        (UsedAbility("command", "send_message.edit_of"), AbilityJudgement(AbilityVerdict.WORKS)),
         (
-            Use("command", "send_message.retry_of"),
-            Judgement(Verdict.DIFFERS, "It has no field of its own there: a post."),
+            UsedAbility("command", "send_message.retry_of"),
+            AbilityJudgement(AbilityVerdict.DIFFERS, "It has no field of its own there: a post."),
         ),
         (
-            Use("command", "send_message.output_schema"),
-            Judgement(Verdict.IMPOSSIBLE, "It is refused: new: no schema."),
+            UsedAbility("command", "send_message.output_schema"),
+            AbilityJudgement(AbilityVerdict.IMPOSSIBLE, "It is refused: new: no schema."),
         ),
-        (Use("interaction", "approval"), Judgement(Verdict.WORKS)),
+        (UsedAbility("interaction", "approval"), AbilityJudgement(AbilityVerdict.WORKS)),
         (
-            Use("interaction", "secret"),
-            Judgement(
-                Verdict.IMPOSSIBLE,
+            UsedAbility("interaction", "secret"),
+            AbilityJudgement(
+                AbilityVerdict.IMPOSSIBLE,
                 "No agent there asks it in a way that can be answered: nobody asks for one.",
             ),
         ),
         (
-            Use("interaction", "limit"),
-            Judgement(Verdict.IMPOSSIBLE, "No agent there asks it in a way that can be answered."),
+            UsedAbility("interaction", "limit"),
+            AbilityJudgement(
+                AbilityVerdict.IMPOSSIBLE, "No agent there asks it in a way that can be answered."
+            ),
         ),
-        (Use("agent", "child agents"), Judgement(Verdict.WORKS)),
+        (UsedAbility("agent", "child agents"), AbilityJudgement(AbilityVerdict.WORKS)),
         (
-            Use("agent", "structured results"),
-            Judgement(Verdict.IMPOSSIBLE, "No event of the dialect `new` tells of it."),
+            UsedAbility("agent", "structured results"),
+            AbilityJudgement(
+                AbilityVerdict.IMPOSSIBLE, "No event of the dialect `new` tells of it."
+            ),
         ),
     ],
 )
-def test_a_new_dialect_is_judged_by_its_codec_and_its_tables(use: Use, expected: Judgement) -> None:
+def test_a_new_dialect_is_judged_by_its_codec_and_its_tables(
+    use: UsedAbility, expected: AbilityJudgement
+) -> None:
     codec: Any = _New()
     assert judge(use, codec, parse_mapping(TABLES)) == expected

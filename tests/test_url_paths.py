@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.wire.paths import (
+from adapters.wire.url_paths import (
     is_header_value,
     is_segment,
     path_of,

@@ -19,7 +19,7 @@ TITLE_CHARACTERS = 1_000
 
 
 @dataclasses.dataclass(slots=True)
-class About:
+class SessionInfo:
     """What the `session.*` events up to some place say."""
 
     agent: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -10,10 +10,10 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.model.base import Call, Request
-from adapters.offline.translate import Options, make_source
+from adapters.offline.translate import TranslateOptions, make_source
 from adapters.registry import DIALECTS
 from adapters.wire.framing import TORN
-from adapters.wire.salvage import block_of, salvage
+from adapters.wire.partial_recovery import block_of, salvage
 from tests.support.each import each
 from tests.support.slipped import conversation, slipped
 
@@ -126,7 +126,7 @@ ENDS: list[tuple[str, str, dict[str, Any], str]] = [
 def test_an_end_a_pause_or_a_result_that_breaks_off_counts(
     dialect: str, name: str, payload: dict[str, Any], wanted: str
 ) -> None:
-    source = make_source(dialect, Options())
+    source = make_source(dialect, TranslateOptions())
     data = BEGIN[dialect] + cut(dialect, name, payload)
     entries = [*source.feed(data), *source.close()]
     if dialect == "engine" and name == "error":
@@ -142,7 +142,7 @@ def test_an_end_a_pause_or_a_result_that_breaks_off_counts(
 
 def test_a_record_that_has_its_type_behind_its_data_is_known_by_what_it_has() -> None:
     begin = b'{"data":{"requests":[{"requestId":"r","kind":"question","prompt":"' + b"y" * 5_000
-    source = make_source("eve", Options())
+    source = make_source("eve", TranslateOptions())
     entries = [*source.feed(BEGIN["eve"] + begin + b"\n"), *source.close()]
     (asked,) = [e.event for e in entries if isinstance(e.event, ev.InteractionRequested)]
     assert asked.request_id == "r"

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from ahocorasick_rs import AhoCorasick
 
-from adapters.captures.secrets.names import HINTS
+from adapters.captures.secrets.secret_names import HINTS
 
 KEY_BLOCK_MOST = 16_000
 """Characters of a private key between its lines."""
 
 
-class Span(NamedTuple):
+class SecretSpan(NamedTuple):
     """Where a secret stands in a text, and the secret; `in_url` where its mark is to be quoted."""
 
     start: int
@@ -28,48 +28,48 @@ class Span(NamedTuple):
     in_url: bool = False
 
 
-class Look(NamedTuple):
+class SecretPattern(NamedTuple):
     """A kind of credentials. A text that has one has one of the `hints`, in capitals or not. A
     `loose` one may have any character in it."""
 
     name: str
     hints: tuple[str, ...]
-    find: Callable[[str], Iterator[Span]]
+    find: Callable[[str], Iterator[SecretSpan]]
     loose: bool = False
 
 
-def _by(expression: str) -> Callable[[str], Iterator[Span]]:
+def _by(expression: str) -> Callable[[str], Iterator[SecretSpan]]:
     """Return what finds the matches of an expression, of which the first group is the secret, or
     all of it where it has none."""
     whole = re.compile(expression)
     group = 1 if whole.groups else 0
 
-    def find(text: str) -> Iterator[Span]:
+    def find(text: str) -> Iterator[SecretSpan]:
         for found in whole.finditer(text):
-            yield Span(*found.span(group), found[group])
+            yield SecretSpan(*found.span(group), found[group])
 
     return find
 
 
-def _key(name: str, hint: str, rest: str, kind: str = "") -> Look:
+def _key(name: str, hint: str, rest: str, kind: str = "") -> SecretPattern:
     """Return the look of keys that begin with the hint, which no letter or digit stands before that
     is not the end of an escape, as of `\\n`."""
     head = hint + kind
     # Letters first: they are found fast.
     apart = rf"(?<![^\\][A-Za-z0-9]{head})(?<!\A[A-Za-z0-9]{head})"
-    return Look(name, (hint.lower(),), _by(f"{head}{apart}{rest}"))
+    return SecretPattern(name, (hint.lower(),), _by(f"{head}{apart}{rest}"))
 
 
 _JWT = re.compile(r"(?<![\w-])[\w-]{11,}+[.]eyJ[\w-]{8,}+(?:[.][\w-]*+)?", re.ASCII)
 _HEAD = re.compile(r"(?<![A-Za-z0-9])eyJ[\w-]{8,}+[.]", re.ASCII)
 
 
-def _jwts(text: str) -> Iterator[Span]:
+def _jwts(text: str) -> Iterator[SecretSpan]:
     for found in _JWT.finditer(text):
         # What stands before its head may hang on it.
         begin = _HEAD.search(found[0])
         if begin is not None:
-            yield Span(found.start() + begin.start(), found.end(), found[0][begin.start() :])
+            yield SecretSpan(found.start() + begin.start(), found.end(), found[0][begin.start() :])
 
 
 _BEARER = re.compile(
@@ -78,10 +78,10 @@ _BEARER = re.compile(
 _DIGIT = re.compile("[0-9]")
 
 
-def _bearers(text: str) -> Iterator[Span]:
+def _bearers(text: str) -> Iterator[SecretSpan]:
     for found in _BEARER.finditer(text):
         if _DIGIT.search(found[1]):
-            yield Span(*found.span(1), found[1])
+            yield SecretSpan(*found.span(1), found[1])
 
 
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -89,7 +89,7 @@ _END = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
 _LINES = re.compile(r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)++")
 
 
-def _key_blocks(text: str) -> Iterator[Span]:
+def _key_blocks(text: str) -> Iterator[SecretSpan]:
     """A private key in PEM; of one whose end is not there, the lines that are."""
     at, end = 0, _END.search(text)
     while (begin := _BEGIN.search(text, at)) is not None:
@@ -101,7 +101,7 @@ def _key_blocks(text: str) -> Iterator[Span]:
         elif (lines := _LINES.match(text, stop)) is not None:
             stop = lines.end()
         if stop > begin.end():
-            yield Span(begin.start(), stop, text[begin.start() : stop])
+            yield SecretSpan(begin.start(), stop, text[begin.start() : stop])
         at = stop
 
 
@@ -110,9 +110,9 @@ _PASSWORD = re.compile(
 )
 
 
-def _passwords(text: str) -> Iterator[Span]:
+def _passwords(text: str) -> Iterator[SecretSpan]:
     for found in _PASSWORD.finditer(text):
-        yield Span(*found.span(1), found[1], in_url=True)
+        yield SecretSpan(*found.span(1), found[1], in_url=True)
 
 
 _NAMES = (
@@ -125,7 +125,7 @@ _IN_QUERIES = tuple(
 )
 _VALUE = r"((?!\[redacted-)[^&\s\"'<>#\\]{8,}+)"
 
-LOOKS: tuple[Look, ...] = (
+LOOKS: tuple[SecretPattern, ...] = (
     _key("key of a model provider", "sk-", "[A-Za-z0-9_-]{20,}+"),
     _key("secret key of Stripe", "sk_", "[A-Za-z0-9]{16,}+", "[a-z]{4}_"),
     _key("restricted key of Stripe", "rk_", "[A-Za-z0-9]{16,}+", "[a-z]{4}_"),
@@ -136,11 +136,11 @@ LOOKS: tuple[Look, ...] = (
     _key("access key of AWS", "AKIA", "[0-9A-Z]{16}(?![A-Za-z0-9])"),
     _key("temporary access key of AWS", "ASIA", "[0-9A-Z]{16}(?![A-Za-z0-9])"),
     _key("key of Google", "AIza", "[A-Za-z0-9_-]{35}"),
-    Look("JSON Web Token", (".eyj",), _jwts),
-    Look("bearer token", ("bearer",), _bearers),
-    Look("private key", ("-----begin",), _key_blocks, loose=True),
-    Look("password of a URL", ("://",), _passwords),
-    Look("credential in a query", _IN_QUERIES, _by(f"[?&#]{_NAMES}{_VALUE}")),
+    SecretPattern("JSON Web Token", (".eyj",), _jwts),
+    SecretPattern("bearer token", ("bearer",), _bearers),
+    SecretPattern("private key", ("-----begin",), _key_blocks, loose=True),
+    SecretPattern("password of a URL", ("://",), _passwords),
+    SecretPattern("credential in a query", _IN_QUERIES, _by(f"[?&#]{_NAMES}{_VALUE}")),
 )
 """What is looked for in every text."""
 
@@ -148,7 +148,7 @@ LOOKS: tuple[Look, ...] = (
 ESCAPED, NAMED = 1, 2
 """What a text may have besides: letters that JSON need not escape, and names of secrets."""
 
-_OF: dict[str, Look | int] = {hint: look for look in LOOKS for hint in look.hints}
+_OF: dict[str, SecretPattern | int] = {hint: look for look in LOOKS for hint in look.hints}
 _OF |= {r"\u00": ESCAPED, r"\/": ESCAPED} | dict.fromkeys(HINTS, NAMED)
 _HINTS = AhoCorasick(_OF)
 _OWNERS = list(_OF.values())
@@ -157,7 +157,7 @@ _SHORT = 64 * 1024
 """Characters of a text of which all hints are asked for at once: a longer one may have too many."""
 
 
-def hints(text: str) -> tuple[list[Look], int]:
+def hints(text: str) -> tuple[list[SecretPattern], int]:
     """Return the looks that a text may have, and what else it may."""
     lower = text.lower()
     if len(text) > _SHORT or not text.isascii():
@@ -167,7 +167,7 @@ def hints(text: str) -> tuple[list[Look], int]:
         if not places:
             return [], 0
         found = {_OWNERS[which] for which, _, _ in places}
-    looks = [one for one in found if isinstance(one, Look)]
+    looks = [one for one in found if isinstance(one, SecretPattern)]
     return looks, sum(one for one in found if isinstance(one, int))
 
 

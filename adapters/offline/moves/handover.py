@@ -19,7 +19,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response
 from adapters.model.stored import fill, mark, read
-from adapters.offline.moves.history import History
+from adapters.offline.moves.history import ConversationHistory
 from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import format_json
@@ -30,7 +30,7 @@ _CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(tuple[ev.Content, ..
 
 
 @dataclasses.dataclass(slots=True)
-class State:
+class HandoverState:
     """What is still to be given over.
 
     `text` and `files` are the history, empty when the backend has it. `carrying` has what messages
@@ -42,15 +42,15 @@ class State:
     carrying: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
 
-class Continuing(ClientCodec):
+class HandoverCodec(ClientCodec):
     """Drives a session that began at another backend. `inner` is the codec of this one."""
 
-    records: ClassVar[tuple[type, ...]] = (State,)
-    filled: ClassVar[tuple[type, ...]] = (State,)
+    records: ClassVar[tuple[type, ...]] = (HandoverState,)
+    filled: ClassVar[tuple[type, ...]] = (HandoverState,)
 
     def __init__(self, inner: ClientCodec) -> None:
         self._inner = inner
-        self._s = State()
+        self._s = HandoverState()
         self._kept = b""
         # The state as it is stored, None where it has changed: every delta has a position.
         self._stored: bytes | None = None
@@ -60,10 +60,10 @@ class Continuing(ClientCodec):
         self.history = inner.history
         self.patience = inner.patience
 
-    def begin(self, history: History) -> None:
+    def begin(self, history: ConversationHistory) -> None:
         """Have a history to give over, from now on."""
         files = [file.model_dump(mode="json", exclude_defaults=True) for file in history.files]
-        self._s = State(text=history.text, files=files)
+        self._s = HandoverState(text=history.text, files=files)
         self._stored = None
 
     @property
@@ -222,12 +222,12 @@ class Continuing(ClientCodec):
         inner_snapshot = inner_position = None
         if snapshot is not None:
             own, inner_snapshot = _unpacked(snapshot)
-            self._s, self._stored = fill(State, own), None
+            self._s, self._stored = fill(HandoverState, own), None
             self._kept = self._own()
         if position is not None:
             own, inner_position = _unpacked(position)
             if own is not None:
-                self._s, self._stored = fill(State, own), None
+                self._s, self._stored = fill(HandoverState, own), None
         self._inner.restore(inner_snapshot, inner_position)
 
 
@@ -236,7 +236,7 @@ def _with(value: M, **changes: Any) -> M:
 
 
 def _packed(own: bytes, inner: bytes) -> bytes:
-    return b"%b%b\n%b" % (mark(Continuing.state_version), own, inner)
+    return b"%b%b\n%b" % (mark(HandoverCodec.state_version), own, inner)
 
 
 def _unpacked(stored: bytes) -> tuple[Any, bytes]:
@@ -247,4 +247,4 @@ def _unpacked(stored: bytes) -> tuple[Any, bytes]:
         ValueError: it is nothing that was stored.
     """
     own, _, inner = stored.partition(b"\n")
-    return read(Continuing, "the state of a session that has moved", own), inner
+    return read(HandoverCodec, "the state of a session that has moved", own), inner
