@@ -25,8 +25,6 @@ from adapters.wire.jsonvalue import is_json
 _STATUS_LINE = re.compile(rb"HTTP/[0-9](?:\.[0-9])? ([0-9]{3})(?: [^\r\n]*)?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _SSE_LINE = re.compile(rb"(?:event|data|id|retry)?:|(?:event|data|id|retry)(?=[\r\n]|$)")
-_MOST_HEAD = 1024 * 1024
-_MOST_HEADS = 1_000
 _BODILESS = (204, 304)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _BOM = b"\xef\xbb\xbf"
@@ -93,7 +91,8 @@ def _heads(data: bytes, name: str) -> list[_ResponseHead]:
                 name=name,
                 line=line,
             )
-        end = _HEAD_END.search(data, begin.end() - 2, start + _MOST_HEAD)
+        # No head has more than a megabyte.
+        end = _HEAD_END.search(data, begin.end() - 2, start + 1024 * 1024)
         if end is None:
             raise BadCapture(
                 "the head of the response has no end: it is cut off, run curl again",
@@ -104,8 +103,8 @@ def _heads(data: bytes, name: str) -> list[_ResponseHead]:
             int(begin[1]), _headers(data[begin.end() : end.start()], name, line), line
         )
         heads.append(head)
-        if len(heads) > _MOST_HEADS:
-            raise BadCapture(f"it has more than {_MOST_HEADS} heads: split it", name=name)
+        if len(heads) > 1_000:
+            raise BadCapture("it has more than 1000 heads: split it", name=name)
         start = end.end()
         length = _length(head.headers)
         if not _STATUS_LINE.match(data, start):

@@ -34,8 +34,6 @@ MOST_VALUES = 2_000_000
 
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}[\r\n]*")
 _LINE_END = re.compile(rb"\n")
-_PAIR = 128
-"""Bytes that a header takes besides its text."""
 
 _GZIP = b"\x1f\x8b"
 
@@ -93,7 +91,8 @@ class BodyCounter:
         Raises:
             BadCapture: all is too large together.
         """
-        self.size += sum(_PAIR + len(key) + len(value) for key, value in headers)
+        # A header takes about 128 bytes besides its text.
+        self.size += sum(128 + len(key) + len(value) for key, value in headers)
         self.take(b"", line)
         return headers
 

@@ -34,9 +34,6 @@ from adapters.captures.foreign import (
 from adapters.wire.encodings import decode_base64
 from adapters.wire.jsonvalue import int_of, number_of, text_of
 
-_LONGEST = 1e9
-"""Milliseconds of one step of an exchange that are believed: eleven days."""
-
 _LEFT = ("aborted", "canceled", "cancelled")
 """What stands in the error of a client that left: `net::ERR_ABORTED`, `NS_BINDING_ABORTED`."""
 
@@ -319,5 +316,5 @@ def _times(entry: dict[str, Any]) -> _EntryTimes:
 
 def _step(timings: dict[str, Any], step: str) -> float:
     value = number_of(timings.get(step))
-    # -1 stands for what did not happen.
-    return float(value) if value is not None and 0 <= value <= _LONGEST else 0.0
+    # -1 stands for what did not happen; a step of more than eleven days is not believed.
+    return float(value) if value is not None and 0 <= value <= 1e9 else 0.0

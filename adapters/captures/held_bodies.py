@@ -21,9 +21,6 @@ DOCUMENT_BYTES = 36 * 1024 * 1024
 """How much is held back of a body that is one document, and of a frame: as long as a conversation
 with files may be. The rest of a longer one is left out."""
 
-FRAMES_BYTES = 4 * 1024 * 1024
-"""How much is held back of the frames that wait for the end of a secret."""
-
 
 class _Edit(NamedTuple):
     """What stands in the place of some bytes of a body: where their last one came."""
@@ -242,7 +239,8 @@ class HeldFrames(HeldBody):
         self._searched = end
         if final or data.find(b"\n", since) >= 0 or data.find(b"\r", since) >= 0:
             self._take(bytes(data[self._line - base :]), final=final)
-        if final or self._frame - self._base > FRAMES_BYTES:
+        # Frames wait for the end of a secret, but not without bound.
+        if final or self._frame - self._base > 4 * 1024 * 1024:
             self._texts.close()
         waiting = self._waiting
         while waiting and waiting[0][0].settled:

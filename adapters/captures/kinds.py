@@ -17,7 +17,6 @@ KINDS = (
 )
 """What can be read."""
 
-_LOOKED_AT = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 _CAPTURE = re.compile(rb'\{\s*"capture"\s*:')
 _HAR = re.compile(rb'\{\s*"log"\s*:')
@@ -44,7 +43,12 @@ def is_foreign(begin: bytes) -> bool:
     text = begin.removeprefix(_BOM).lstrip()
     if text.startswith(b"HTTP/") or _HAR.match(text) or _JSON_CASSETTE.match(text):
         return True
-    return _YAML_CASSETTE.search(text[:_LOOKED_AT]) is not None
+    return _is_yaml_cassette(text)
+
+
+def _is_yaml_cassette(text: bytes) -> bool:
+    # A comment may stand before its first line, but no more than that.
+    return _YAML_CASSETTE.search(text[: 64 * 1024]) is not None
 
 
 def read_any(data: bytes, name: str) -> Capture:
@@ -66,7 +70,7 @@ def read_any(data: bytes, name: str) -> Capture:
         return _of_json(data.removeprefix(_BOM), text, name)
     if is_stream(text) is not None:
         return read_curl(data, name)
-    if _YAML_CASSETTE.search(text[:_LOOKED_AT]):
+    if _is_yaml_cassette(text):
         return read_cassette(data, name)
     raise BadCapture(f"it is {_named(text)}; what can be read is {KINDS}", name=name)
 

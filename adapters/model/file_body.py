@@ -17,12 +17,6 @@ from adapters.wire.jsonvalue import compact, format_json
 _MARK = b"\0"
 """What stands on both sides of a file's name: no JSON has it, since a text that does is escaped."""
 
-_PIECE = 48 * 1024
-"""Bytes of a file that are made base64 at once, a multiple of three: 64 KiB of text, 50 µs."""
-
-_TEXT = 64 * 1024
-"""Bytes of the rest that are sent at once."""
-
 
 class FileBody(bytes):
     """JSON with the names of files in the place of their base64, marked. Others are mere bytes."""
@@ -45,11 +39,14 @@ class FileBody(bytes):
         for number, part in enumerate(self.split(_MARK)):
             if number % 2:
                 data = files[part.decode()]
-                for start in range(0, len(data), _PIECE):
-                    yield base64.b64encode(data[start : start + _PIECE])
+                # A multiple of three: 64 KiB of text.
+                size = 48 * 1024
+                for start in range(0, len(data), size):
+                    yield base64.b64encode(data[start : start + size])
             else:
-                for start in range(0, len(part), _TEXT):
-                    yield part[start : start + _TEXT]
+                size = 64 * 1024
+                for start in range(0, len(part), size):
+                    yield part[start : start + size]
 
 
 def file_in_base64(sha256: str, before: str = "") -> orjson.Fragment:

@@ -45,15 +45,10 @@ backend says, and what is logged, is searched for it and each of its lines."""
 
 _FILLERS = frozenset({"for", "this", "the"})
 
-_LONGEST_WORD = 100
-"""Characters of what may decide by itself: a longer one has more than one word."""
 
 DECLINED = "(The user declined to answer.)"
 """What a backend is told in words where a question is declined and it has nothing else for that:
 nobody takes it for an answer."""
-
-_QUOTED = 80
-"""Characters of an unknown option's name that a refusal repeats."""
 
 
 def polarity(word: str) -> tuple[Decision | None, Scope | None]:
@@ -61,7 +56,8 @@ def polarity(word: str) -> tuple[Decision | None, Scope | None]:
 
     A scope alone allows. More than one word besides a scope decides nothing: «do not approve».
     """
-    return _polarity(word) if len(word) <= _LONGEST_WORD else (None, None)
+    # A text of more characters has more than one word.
+    return _polarity(word) if len(word) <= 100 else (None, None)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -313,7 +309,7 @@ def _offered(name: str, names: OptionNames, request: InteractionRequested) -> Op
     if option is not None:
         return option
     offered = _list([option.id for option in request.options or ()]) or "none"
-    why = f"offers no option `{name[:_QUOTED]}`; offered are: {offered}"
+    why = f"offers no option `{name[:80]}`; offered are: {offered}"
     raise _refused(request, why)
 
 

@@ -69,8 +69,8 @@ class Stored:
     """The dataclasses that are stored: a test holds their fields to the version."""
 
     filled: ClassVar[tuple[type, ...]] = ()
-    """Those of them that `fill` gives back. What checks them is made with the class: it takes up to
-    30 ms, which no turn of an event loop has."""
+    """Those of them that `fill` gives back. What checks them is made with the class: no turn of an
+    event loop has the time."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -206,6 +206,7 @@ def adapter_of(record: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(record)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class CodecCheckpoint:
     """What a client codec has stored of itself: a place, which every frame moves, and its state.
 
@@ -214,14 +215,14 @@ class CodecCheckpoint:
     change the state sets `touched`.
     """
 
-    __slots__ = ("_kind", "_mark", "_state", "_what", "touched")
+    kind: type[Stored]
+    what: str
+    touched: bool = dataclasses.field(init=False, default=True)
+    _mark: bytes = dataclasses.field(init=False)
+    _state: bytes = dataclasses.field(init=False, default=b"")
 
-    def __init__(self, kind: type[Stored], what: str) -> None:
-        self._kind = kind
-        self._what = what
-        self._mark = mark(kind.state_version)
-        self._state = b""
-        self.touched = True
+    def __post_init__(self) -> None:
+        self._mark = mark(self.kind.state_version)
 
     def snapshot(self, place: bytes, state: bytes, *more: bytes) -> bytes:
         """Return a snapshot, which is stored."""
@@ -259,9 +260,9 @@ class CodecCheckpoint:
         return first, later
 
     def _read(self, stored: bytes | None) -> list[Any]:
-        value = [] if stored is None else read(self._kind, self._what, stored)
+        value = [] if stored is None else read(self.kind, self.what, stored)
         if type(value) is not list:
-            raise SchemaMismatch(f"{self._what} is not a list")
+            raise SchemaMismatch(f"{self.what} is not a list")
         return value
 
 

@@ -21,13 +21,6 @@ from adapters.wire.jsonvalue import format_json
 MOST_SHOWN = 200
 """Characters of a line of a frame that are shown to people."""
 
-MOST_LINES = 12
-
-BEFORE = 60
-"""Characters that are shown before what differs."""
-
-NEAR = 12
-"""Characters of a text by which the place is found where it parts from the other one."""
 
 Frames = Callable[[Collection[int]], Mapping[int, RawFrame]]
 
@@ -74,7 +67,7 @@ class RawEvent:
         """Return its lines for people: of long ones what is near the difference."""
         marks = [_where_they_part(side.value, other.value), f'"{_field(path)}"']
         lines = [_cut(line, marks) for line in self.text.splitlines()]
-        return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], "…"]
+        return lines if len(lines) <= 12 else [*lines[:12], "…"]
 
 
 def raw_sides(
@@ -211,7 +204,8 @@ def _where_they_part(value: Any, other: Any) -> str:
     if not isinstance(value, str) or not value:
         return ""
     at = _same(value, other) if isinstance(other, str) else 0
-    text = value[at : at + NEAR] or value[-NEAR:]
+    # A dozen characters are enough to find the place.
+    text = value[at : at + 12] or value[-12:]
     return format_json(text).decode()[1:-1]
 
 
@@ -223,6 +217,7 @@ def _cut(line: str, marks: Sequence[str]) -> str:
     if len(line) <= MOST_SHOWN:
         return line
     found = (line.find(mark) for mark in marks if mark)
-    start = max(0, next((at for at in found if at >= 0), 0) - BEFORE)
+    # Some characters are shown before what differs.
+    start = max(0, next((at for at in found if at >= 0), 0) - 60)
     begin, end = ("…" if start else ""), ("…" if start + MOST_SHOWN < len(line) else "")
     return f"{begin}{line[start : start + MOST_SHOWN]}{end}"

@@ -42,15 +42,6 @@ from adapters.wire.jsonvalue import JsonError, parse_json
 DEFAULT_SESSION = "recording"
 """The session id where neither the caller nor the body names one."""
 
-PEEK_FRAMES = 64
-"""Frames that are kept back until one names the session: a body says it with its first or its last
-frame, and a body without is read all the same.
-"""
-
-LAST_WAIT_MS = 500
-"""How long a codec may wait at the end for what does not come any more: more than the 250 ms that a
-tool call waits for its permission (design section 3), and less than waits that a silence ends.
-"""
 
 _ID_MEMBERS = ("task_id", "sessionId", "session_id")
 """Members by which frames name their session, in Engine, Herm, and the other two."""
@@ -76,11 +67,6 @@ _FIELDS = frozenset({b"", b"event", b"data", b"id", b"retry"})
 
 _NO_JSON = frozenset({b"", b"[DONE]"})
 """Payloads that are not JSON and yet no fault: heartbeats, and the end mark of chat streams."""
-
-_SECONDS_BELOW = 100_000_000_000
-"""Numbers below are Unix seconds, above milliseconds: the former reach the year 5138, the latter
-begin in 1973.
-"""
 
 
 Frame = SseFrame | bytes | FrameTooLarge
@@ -467,7 +453,9 @@ class _RecordedSource:
             assert self._kept is not None
             self._kept.append(unit)
             named = _session_of(value)
-            if named is None and len(self._kept) < PEEK_FRAMES:
+            # A body names its session in its first or its last frame; one that never does is read
+            # all the same.
+            if named is None and len(self._kept) < 64:
                 return
             yield from self._release(named)
         else:
@@ -581,7 +569,9 @@ class _BodyReader:
         """Return what the codec holds back at the end of the body."""
         raw: list[ev.Event] = [] if self._opened else self._open()
         raw += self._codec.closed(self._call, reason, self._now)
-        last = self._now + LAST_WAIT_MS
+        # Longer than a tool call waits for its permission (design section 3), shorter than what a
+        # silence ends.
+        last = self._now + 500
         while self._codec.wake_at is not None and self._now < last:
             self._now = min(max(self._now + 1, self._codec.wake_at), last)
             raw += self._codec.tick(self._now)
@@ -656,8 +646,10 @@ def time_of(event: ev.Event) -> int | None:
     except ValueError:
         pass
     else:
-        number = number * 1000 if abs(number) < _SECONDS_BELOW else number
-        return round(number) if 0 <= number < _SECONDS_BELOW * 1000 else None
+        # Seconds below this number, which reach the year 5138; above it milliseconds, from 1973.
+        seconds_below = 100_000_000_000
+        number = number * 1000 if abs(number) < seconds_below else number
+        return round(number) if 0 <= number < seconds_below * 1000 else None
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:

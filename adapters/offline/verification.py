@@ -56,8 +56,6 @@ _OWN_FIELDS = (
 _INTERRUPTED = ("turn.ended.outcome", "interaction.resolved", "tool.returned")
 """What an interrupt makes of a turn: a driver knows that it sent one, and few streams say it."""
 
-_NEAR = 4
-"""Prefixes of a log that are tried: some entries are shown by the next frame, or not at all."""
 
 _FACE = re.compile(r"/as/([^/]+)/to/")
 
@@ -262,7 +260,8 @@ def _renderings(
             len(reading.log),
             key=lambda end: len(_written(log[:end], dialect, form, reading)),
         )
-        for end in range(much, min(much + _NEAR, len(log))):
+        # Some entries are shown by the next frame only, or not at all.
+        for end in range(much, min(much + 4, len(log))):
             yield _written(log[:end], dialect, form, reading)
 
 

@@ -39,9 +39,6 @@ MOST_DIGITS = 640
 them: 8 MiB of such numbers 0.1 s, of 4,000 digits each 0.6 s."""
 
 
-_WRITE_DEPTH = 254
-"""Levels that orjson writes."""
-
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 # Integers that may not fit into 64 bits have 20 digits, or 19 and a sign. Turning every digit into
@@ -311,7 +308,8 @@ def _containers(level: list[Any]) -> list[Any]:
 def _refuse_too_deep(value: JsonValue) -> None:
     """Raise where a value is nested too deep: orjson finds that 20 times as fast as a walk."""
     wrapped = value
-    for _ in range(_WRITE_DEPTH - MAX_DEPTH):
+    # orjson writes 254 levels.
+    for _ in range(254 - MAX_DEPTH):
         wrapped = [wrapped]
     try:
         orjson.dumps(wrapped)
@@ -346,7 +344,7 @@ def _refuse_not_finite(value: object) -> None:
 
 def _format_exactly(value: object) -> bytes:
     try:
-        return orjson.dumps(_spell_long_integers(value, _WRITE_DEPTH), option=_OPTIONS)
+        return orjson.dumps(_spell_long_integers(value, 254), option=_OPTIONS)
     except orjson.JSONEncodeError as error:
         raise JsonError(str(error)) from error
 

@@ -9,12 +9,6 @@ from typing import Any
 from adapters.wire.framing import SALVAGED_BYTES
 from adapters.wire.jsonvalue import MOST_DIGITS, MOST_NAME, Halved
 
-_DEPTH = 16
-"""Levels that are read: envelopes have less."""
-
-_ITEMS = 1_000
-"""Members and items that are read."""
-
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = re.compile(rf"true|false|null|-?[0-9]{{1,{MOST_DIGITS}}}(?:\.[0-9]{{1,20}})?(?=[\s,\]}}])")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\.)*)("?)')
@@ -53,7 +47,8 @@ class _BrokenJsonReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._left = _ITEMS
+        # Members and items that are still read.
+        self._left = 1_000
         self._over = False
 
     def value(self, depth: int) -> Any:
@@ -61,7 +56,8 @@ class _BrokenJsonReader:
         self._space()
         begin = self._text[self._at : self._at + 1]
         self._left -= 1
-        if depth > _DEPTH or self._left < 0:
+        # Envelopes have fewer levels.
+        if depth > 16 or self._left < 0:
             return self._stop()
         if begin == '"':
             return self._string()

@@ -15,9 +15,6 @@ _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f/\\\\\ud800-\udfff]")
 
 _DOTS = frozenset({"", ".", ".."})
 
-_ROUNDS = 3
-"""How often a name is decoded to see what it may become: some servers, and proxies before them,
-decode a path twice. A name that still changes after that is not an honest one."""
 
 _UNFIT_IN_HEADER = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 """What no header value has (RFC 9110, section 5.5): control characters but the tab."""
@@ -25,7 +22,9 @@ _UNFIT_IN_HEADER = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 def is_segment(name: str) -> bool:
     """Tell whether a name can be one segment of a path, however often a server decodes it."""
-    for _ in range(_ROUNDS):
+    # Some servers, and proxies before them, decode a path twice. A name that still changes after
+    # that is not an honest one.
+    for _ in range(3):
         if name in _DOTS or _UNFIT.search(name):
             return False
         if "%" not in name:

@@ -16,9 +16,6 @@ from proxy.base.clock import Clock
 from proxy.base.tasks import Tasks
 from proxy.scripted.faults import Faults
 
-# A backend that runs for days must not keep every body that it was ever sent.
-RECEIVED_KEPT = 1000
-
 
 class Refusal(Exception):
     """A request that is answered with an error: status, code (empty where it has none) and text."""
@@ -86,7 +83,8 @@ class ScriptedBackend(Generic[T]):
         self.clock = clock
         self.pace = pace
         self.talks: dict[str, T] = {}
-        self.received: deque[ReceivedRequest] = deque(maxlen=RECEIVED_KEPT)
+        # A backend that runs for days must not keep every body that it was ever sent.
+        self.received: deque[ReceivedRequest] = deque(maxlen=1000)
         self.refusals: list[Refusal] = []
         self.stopping = asyncio.Event()
         self._credential = None if credential is None else _hashed(credential)

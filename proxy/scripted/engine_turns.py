@@ -43,10 +43,6 @@ from proxy.scripted.scripts import (
 )
 from proxy.scripted.templates import Template, dump
 
-# Engine page, section 11.1: CHANNEL_STATE_TTL_ACTIVE and CHANNEL_STATE_TTL_HITL.
-BUFFER_TTL_MS = 3 * 3600 * 1000
-PAUSED_TTL_MS = 72 * 3600 * 1000
-
 Failure = Literal["error", "errored", "error_errored", "errored_error"]
 OptionForm = Literal["strings", "objects", "absent"]
 
@@ -247,8 +243,9 @@ class ScriptedEngine(ScriptedBackend[EngineConversation]):
 
     def first_after(self, task: EngineConversation, after: int) -> int:
         """The place in the buffer of the first frame behind a time that has not expired."""
-        ttl = BUFFER_TTL_MS if task.pending is None else PAUSED_TTL_MS
-        horizon = max(after, self.clock.now() - ttl)
+        # Engine page, section 11.1: CHANNEL_STATE_TTL_ACTIVE and CHANNEL_STATE_TTL_HITL.
+        hours = 3 if task.pending is None else 72
+        horizon = max(after, self.clock.now() - hours * 3600 * 1000)
         return bisect.bisect_right(task.buffer, horizon, key=lambda entry: entry.stamp)
 
     def lose(self, task: EngineConversation) -> None:

@@ -32,9 +32,6 @@ from proxy.scripted.http_app import (
     note,
 )
 
-# Eve page, section 7.4: a blank line after 10 s without an event, the end of a lease after 60 s.
-HEARTBEAT_S = 10.0
-LEASE_S = 60.0
 LEASE_ENDED = b'{"$eve":"stream.lease-ended","version":1}\n'
 
 HEARTBEAT = b'{"$eve":"heartbeat"}\n'
@@ -295,7 +292,9 @@ async def _follow(
     *,
     leased: bool,
 ) -> None:
-    until = eve.clock.monotonic() + LEASE_S
+    # Eve page, section 7.4: a blank line after 10 s without an event, the lease ends after 60 s.
+    until = eve.clock.monotonic() + 60.0
+    heartbeat_s = 10.0
     while not eve.stopping.is_set():
         changed = talk.changed
         entries = talk.log[place:end]
@@ -312,7 +311,7 @@ async def _follow(
         if left <= 0:
             await body.write(LEASE_ENDED)
             return
-        if not await eve.clock.wait(changed, min(HEARTBEAT_S, left)) and left > HEARTBEAT_S:
+        if not await eve.clock.wait(changed, min(heartbeat_s, left)) and left > heartbeat_s:
             await body.write(b"\n")
 
 

@@ -48,8 +48,6 @@ from proxy.scripted.templates import dump
 
 Generation = Literal["T", "S1", "S2"]
 
-# Recorded tool inputs come in pieces of this many characters (recordings README, model script).
-INPUT_PIECE = 12
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -647,8 +645,9 @@ class EveWorker:
         call_id = f"call-{self._eve.name('0123456789', 8)}-{self._talk.calls}"
         if not self._variant.tokens:
             text = dump(input_)
-            for place in range(0, len(text), INPUT_PIECE):
-                piece = text[place : place + INPUT_PIECE]
+            # As recorded inputs come (recordings README, model script): 12 characters each.
+            for place in range(0, len(text), 12):
+                piece = text[place : place + 12]
                 self.emit("input_appended", callId=call_id, toolName=tool, inputTextDelta=piece)
         if shown:
             template = self._frames["actions"]

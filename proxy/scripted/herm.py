@@ -31,8 +31,6 @@ from proxy.scripted.http_app import (
     note,
 )
 
-# Page, section 4.3: a comment at least every 15 to 30 seconds; sooner, so that a person sees one.
-HEARTBEAT_S = 10.0
 HEARTBEAT = b": heartbeat\n\n"
 
 HERM: web.AppKey[ScriptedHerm] = web.AppKey("herm", ScriptedHerm)
@@ -248,7 +246,8 @@ def create_herm_app(
     faults: Faults | None = None,
     clock: Clock | None = None,
     pace: float = 1.0,
-    heartbeat_s: float = HEARTBEAT_S,
+    # Page, section 4.3: a comment at least every 15 to 30 s; sooner, so that a person sees one.
+    heartbeat_s: float = 10.0,
 ) -> web.Application:
     """Build a scripted Herm; `app[HERM]` is its state.
 

@@ -14,10 +14,6 @@ from proxy.scripted.backend import Refusal
 
 Body = Literal["any", "events", "single"]
 
-# Page, section 3.1.
-MAX_BLOCKS = 100
-MAX_TEXT = 20_000
-
 
 @dataclass(frozen=True, slots=True)
 class HermBatch:
@@ -117,15 +113,16 @@ def _check(where: str, kind: str, value: object) -> None:
 
 
 def _check_blocks(where: str, value: object) -> None:
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_BLOCKS:
-        raise _bad(f"`{where}` is not 1 to {MAX_BLOCKS} blocks")
+    # Page, section 3.1.
+    if not isinstance(value, list) or not 1 <= len(value) <= 100:
+        raise _bad(f"`{where}` is not 1 to 100 blocks")
     for block in value:
         if not isinstance(block, dict) or block.keys() != {"type", "text"}:
             raise _bad(f"`{where}` has a block that is not {{type, text}}")
         if block["type"] != "text" or not isinstance(block["text"], str):
             raise _bad(f"`{where}` has a block that is not text")
-        if len(block["text"]) > MAX_TEXT:
-            raise _bad(f"`{where}` has a block of more than {MAX_TEXT} characters")
+        if len(block["text"]) > 20_000:
+            raise _bad(f"`{where}` has a block of more than 20000 characters")
 
 
 def parse_changes(

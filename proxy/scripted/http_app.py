@@ -8,6 +8,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -36,11 +37,6 @@ from proxy.scripted.faults import (
 )
 from proxy.scripted.templates import dump
 
-# Engine page, section 6.2: files under 5 MB each; room for several of them as base64.
-MAX_BODY = 64 * 2**20
-# A backlog is written in pieces of this many frames: one write per frame is several times slower.
-FRAMES_PER_WRITE = 256
-
 _FAULT: web.RequestKey[Fault] = web.RequestKey("fault")
 
 B = TypeVar("B", bound=ScriptedBackend[Any])
@@ -52,7 +48,8 @@ def application(
     key: web.AppKey[B], backend: B, middlewares: Sequence[Middleware] = ()
 ) -> web.Application:
     """Return an application, still without routes, that has a backend and stops it at its end."""
-    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
+    # Engine page, section 6.2: files under 5 MB each; room for several of them as base64.
+    app = web.Application(middlewares=middlewares, client_max_size=64 * 2**20)
     app[key] = backend
 
     async def stop(_: web.Application) -> None:
@@ -131,6 +128,7 @@ class BodyOver(Exception):
     """A fault ends this body here."""
 
 
+@dataclass(slots=True, eq=False)
 class StreamBody:
     """Writes the frames of one stream and breaks it where its fault says so.
 
@@ -141,26 +139,23 @@ class StreamBody:
         lose: forgets the running turn.
     """
 
-    def __init__(
-        self,
-        backend: ScriptedBackend[Any],
-        request: web.Request,
-        response: web.StreamResponse,
-        lose: Callable[[], None],
-    ) -> None:
-        self._backend = backend
-        self._request = request
-        self._response = response
-        self._lose = lose
-        self._fault = fault_of(request)
-        self._events = 0
-        self._bytes = 0
+    backend: ScriptedBackend[Any]
+    request: web.Request
+    response: web.StreamResponse
+    lose: Callable[[], None]
+    _fault: Fault | None = field(init=False)
+    _events: int = field(init=False, default=0)
+    _bytes: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._fault = fault_of(self.request)
 
     async def frames(self, frames: Sequence[bytes]) -> None:
         """Write frames; ends the body by raising `BodyOver`."""
         if self._fault is None:
-            for start in range(0, len(frames), FRAMES_PER_WRITE):
-                await self._response.write(b"".join(frames[start : start + FRAMES_PER_WRITE]))
+            # A backlog is written in large pieces: one write per frame is several times slower.
+            for start in range(0, len(frames), 256):
+                await self.response.write(b"".join(frames[start : start + 256]))
             return
         for frame in disturbed(self._fault, frames, self._events):
             await self._before(frame)
@@ -174,10 +169,10 @@ class StreamBody:
             room = self._fault.at_byte - self._bytes
             if len(data) >= room:
                 if room > 0:
-                    await self._response.write(data[:room])
+                    await self.response.write(data[:room])
                 await self._end(self._fault)
         for piece in pieces(self._fault, data):
-            await self._response.write(piece)
+            await self.response.write(piece)
             if isinstance(self._fault, SplitCharacters):
                 await asyncio.sleep(0)
         self._bytes += len(data)
@@ -188,25 +183,25 @@ class StreamBody:
             case StreamEnd(after_event=place) if place == self._events:
                 await self._end(self._fault)
             case HalfFrame(place) if place == self._events and frame:
-                await self._response.write(frame[: len(frame) // 2])
+                await self.response.write(frame[: len(frame) // 2])
                 raise BodyOver
             case LoseTurn(place) if place == self._events:
-                self._lose()
+                self.lose()
                 await self._end(self._fault)
             case Garbage(place, data) if place == self._events:
                 self._fault = None
-                await self._response.write(data)
+                await self.response.write(data)
             case Stall(place, seconds, data) if place == self._events:
                 self._fault = None
                 if data:
-                    await self._response.write(data)
+                    await self.response.write(data)
                 if seconds is None:
-                    await self._backend.stopping.wait()
+                    await self.backend.stopping.wait()
                 else:
-                    await self._backend.clock.wait(self._backend.stopping, seconds)
+                    await self.backend.clock.wait(self.backend.stopping, seconds)
 
     async def _end(self, fault: Fault) -> NoReturn:
-        transport = self._request.transport
+        transport = self.request.transport
         if transport is None or (isinstance(fault, Cut) and fault.clean):
             raise BodyOver
         # What was written must leave first: an aborted transport forgets its buffer.
@@ -215,7 +210,7 @@ class StreamBody:
         if isinstance(fault, HalfClose) and not transport.is_closing():
             transport.write_eof()
             # Until the other side leaves, which ends this handler.
-            await self._backend.stopping.wait()
+            await self.backend.stopping.wait()
         elif isinstance(fault, ConnectionReset):
             _reset_at_close(transport)
         transport.abort()

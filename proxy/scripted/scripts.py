@@ -17,13 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-# More events than the longest benchmark asks for; a larger number is a typing error.
-MAX_DELTAS = 1_000_000
-DEFAULT_LONG = 1000
-DEFAULT_SLOW = 10
-# `slow` must be slow enough to cut, cancel or steer between two deltas.
-SLOW_GAP_S = 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class ThinkBeat:
@@ -377,16 +370,18 @@ def _structured(argument: str) -> tuple[Beat, ...]:
 
 def _deltas(argument: str, default: int) -> int:
     count = int(argument) if argument.isdecimal() else default
-    return min(count, MAX_DELTAS)
+    # More events than the longest benchmark asks for; a larger number is a typing error.
+    return min(count, 1_000_000)
 
 
 def _long(argument: str) -> tuple[Beat, ...]:
-    return (SayBeat(tuple(f"tick {n} " for n in range(_deltas(argument, DEFAULT_LONG)))),)
+    return (SayBeat(tuple(f"tick {n} " for n in range(_deltas(argument, 1000)))),)
 
 
 def _slow(argument: str) -> tuple[Beat, ...]:
-    count = _deltas(argument, DEFAULT_SLOW)
-    return (SayBeat(tuple(f"tick {n} " for n in range(count)), SLOW_GAP_S),)
+    count = _deltas(argument, 10)
+    # Slow enough to cut, cancel or steer between two deltas.
+    return (SayBeat(tuple(f"tick {n} " for n in range(count)), 0.1),)
 
 
 def _fail(argument: str) -> tuple[Beat, ...]:

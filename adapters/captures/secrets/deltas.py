@@ -17,8 +17,6 @@ from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 FRAMES_MOST = 2048
 """Frames that wait behind one."""
 
-TEXTS_MOST = 256
-"""Texts that come at a time."""
 
 Path = tuple[str | int, ...]
 """Names of members, and places in arrays, from the outermost one."""
@@ -152,7 +150,8 @@ class DeltaTexts:
         key = (delta.type, *[str(_at(value, path)) for path in delta.places])
         found = self._texts.get(key)
         if found is None:
-            if len(self._texts) >= TEXTS_MOST:
+            # More texts at a time than any agent writes: the oldest one ends.
+            if len(self._texts) >= 256:
                 self._end(next(iter(self._texts)))
             found = self._texts[key] = _DeltaText(RunningText(self._finder))
         start, found.end = found.end, found.end + len(text)

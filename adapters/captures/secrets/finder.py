@@ -30,16 +30,6 @@ from adapters.captures.secrets.secret_patterns import (
 )
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
-NESTED = 3
-"""How deep JSON in strings of JSON is looked at."""
-
-WORD_MOST = 16
-"""Characters of what may be a word, if it has no digit: what is known by a name only is not looked
-for elsewhere then."""
-
-MARKS_MOST = 4096
-"""Marks that are remembered."""
-
 _OWN = re.compile(r"type|id|event|status|role|kind|level|source|name|.*(?:_ids?|_at|Ids?|At)")
 """Members whose strings are the protocol's own: no short secret is looked for in them."""
 
@@ -70,9 +60,6 @@ _MEMBER = re.compile(
     re.DOTALL,
 )
 """A member that has a string, in JSON or in JSON that stands in a string; it may be cut off."""
-
-SHOWN_MOST = 256
-"""Values that are known not to be secret: the newest."""
 
 
 class BadPattern(ValueError):
@@ -109,7 +96,8 @@ class SecretFinder:
         if mark is None:
             data = value.encode("utf-8", "surrogatepass")
             mark = f"[redacted-{hashlib.sha256(self._salt + data).hexdigest()[:8]}]"
-            if len(self._marks) < MARKS_MOST:
+            # The bound is for a peer that sends a new secret with each request.
+            if len(self._marks) < 4096:
                 self._marks[value] = mark
         return mark
 
@@ -124,14 +112,16 @@ class SecretFinder:
     def remember_named(self, value: str) -> None:
         """The same, of a value that is known by its name only: where it may be a word or a number
         of something, it is not looked for."""
-        if len(value) >= WORD_MOST or (any(map(str.isdigit, value)) and not value.isdecimal()):
+        # No word has 16 characters.
+        if len(value) >= 16 or (any(map(str.isdigit, value)) and not value.isdecimal()):
             self.remember(value)
 
     def show(self, value: str) -> None:
         """Take a value as not secret: an eve may give the id of a session as a token."""
         if value not in self._known:
             self._shown[value] = None
-            if len(self._shown) > SHOWN_MOST:
+            # The newest are enough.
+            if len(self._shown) > 256:
                 self._shown.popitem(last=False)
 
     def is_shown(self, value: str) -> bool:
@@ -347,7 +337,8 @@ class _Document:
                     named.append((_String(one, at, name, of), kind))
                 elif len(value) < SHORTEST_SEALED:
                     continue
-                elif value[0] in "{[" and depth < NESTED and (root := _read(value)) is not None:
+                # JSON in strings of JSON is read three levels deep.
+                elif value[0] in "{[" and depth < 3 and (root := _read(value)) is not None:
                     self._inner.append(_Inner(one, at, of, root))
                     waiting.append((root, name, len(self._inner), depth + 1))
                 else:

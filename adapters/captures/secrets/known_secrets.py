@@ -25,19 +25,17 @@ _PERCENT = re.compile("%[0-9A-F]{2}")
 _DELIMITER = re.compile(r"[\s\"'<>`]")
 _URL_SAFE = str.maketrans("+/", "-_")
 
-KNOWN_MOST = 1_000
-CHARACTERS_MOST = 256 * 1024
-"""Values that are looked for, and their characters: when there are more, the oldest part goes."""
-
 
 class KnownSecrets:
-    """The values that one recorder knows.
+    """The values that one recorder knows: at most `most`, with 256 KiB of characters together. When
+    there are more, the oldest part goes.
 
     What finds them is made of parts: values that are new make a small one, which becomes one with
     those that are not larger. So each value is built in a few times, however many come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 1_000) -> None:
+        self._most = most
         self._sizes: dict[str, int] = {}
         # The oldest and largest first.
         self._parts: list[SpelledValues] = []
@@ -63,7 +61,7 @@ class KnownSecrets:
         return [span for part in self._parts for span in part.find(text)]
 
     def _take(self) -> None:
-        values = [*self._fresh][-KNOWN_MOST:]
+        values = [*self._fresh][-self._most :]
         self._fresh.clear()
         self._sizes.update((value, len(value)) for value in values)
         while self._parts and len(self._parts[-1].values) <= len(values):
@@ -74,7 +72,7 @@ class KnownSecrets:
                 del self._sizes[old]
 
     def _is_much(self) -> bool:
-        return len(self._sizes) > KNOWN_MOST or sum(self._sizes.values()) > CHARACTERS_MOST
+        return len(self._sizes) > self._most or sum(self._sizes.values()) > 256 * 1024
 
 
 class SpelledValues:

@@ -11,8 +11,6 @@ from adapters.captures.secrets.secret_patterns import KEY_BLOCK_MOST, SecretSpan
 WORD_MOST = 4 * 1024
 """Characters of a word that is waited for: a longer one is looked at in parts."""
 
-OVERLAP = 1024
-"""Characters of such a part that are looked at with the next one."""
 
 _DELIMITER = re.compile(r"[\s\"'<>`]")
 """A character that is in no secret, but in a private key or a value that is known."""
@@ -83,7 +81,8 @@ class RunningText:
         found = _DELIMITER.search(rest[: len(rest) - known][::-1])
         if found is None:
             long = len(rest) > WORD_MOST + 2 * known
-            return (len(rest) - OVERLAP, True) if long else (0, False)
+            # The end of such a part is looked at again with the next one.
+            return (len(rest) - 1024, True) if long else (0, False)
         cut = len(rest) - known - found.start()
         before = rest[:cut].rstrip(" \t")
         if before[-6:].lower() == "bearer":

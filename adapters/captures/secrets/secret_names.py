@@ -30,9 +30,6 @@ _PLACES = tuple(
 HINTS = ("pass", "secret", "token", "authorization", "cookie", "credential", "sealed", "key")
 """What is in each name, in small letters and without separators."""
 
-MOST = 4096
-"""Names that are remembered with what they are."""
-
 
 _PLAIN = str.maketrans(
     {"_": None, "-": None, ".": None, " ": None}
@@ -61,7 +58,8 @@ class SecretNames:
         kind = self._kinds.get(name)
         if kind is None:
             kind = self._kind(plain(name))
-            if len(self._kinds) >= MOST:
+            # A peer may invent names without end.
+            if len(self._kinds) >= 4096:
                 self._kinds.clear()
             self._kinds[name] = kind
         return kind

@@ -153,14 +153,12 @@ _OF |= {r"\u00": ESCAPED, r"\/": ESCAPED} | dict.fromkeys(HINTS, NAMED)
 _HINTS = AhoCorasick(_OF)
 _OWNERS = list(_OF.values())
 
-_SHORT = 64 * 1024
-"""Characters of a text of which all hints are asked for at once: a longer one may have too many."""
-
 
 def hints(text: str) -> tuple[list[SecretPattern], int]:
     """Return the looks that a text may have, and what else it may."""
     lower = text.lower()
-    if len(text) > _SHORT or not text.isascii():
+    # A longer text may have too many hints to ask for all at once.
+    if len(text) > 64 * 1024 or not text.isascii():
         found = {owner for hint, owner in _OF.items() if hint in lower}
     else:
         places = _HINTS.find_matches_as_indexes(lower, overlapping=True)

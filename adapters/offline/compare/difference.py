@@ -21,17 +21,11 @@ from adapters.offline.compare.event_pairs import EventPair, lines, match
 from adapters.offline.compare.meaning import ComparedEvent, ComparedId, IdSet, LogMeaning
 from adapters.wire.jsonvalue import format_json
 
-CONTEXT = 3
-"""Events that are shown before a difference."""
-
 MOST_SHOWN = 100
 """Characters of a value that are shown to people."""
 
 NEAR = 1_000
 """Events that are looked at for these: other threads' stand between them."""
-
-BEFORE = 30
-"""Characters that are shown before the place where two texts part."""
 
 
 class _Absent:
@@ -299,7 +293,7 @@ def _side(
         thread = items[here - 1].place.thread if here else ev.MAIN
     before: list[ComparedEvent] = []
     for one in reversed(items[max(0, here - NEAR) : here]):
-        if one.place.thread == thread and len(before) < CONTEXT:
+        if one.place.thread == thread and len(before) < 3:
             before.insert(0, one)
     marked = item or next((o for o in items[here : here + NEAR] if o.place.thread == thread), None)
     lines = [f"  {_line(meaning, one)}" for one in before]
@@ -356,5 +350,6 @@ def _shown(a: Any, b: Any) -> tuple[str, str]:
     one, other = _text(a), _text(b)
     unlike = (n for n, (x, y) in enumerate(zip(one, other, strict=False)) if x != y)
     same = next(unlike, min(len(one), len(other)))
-    start = max(0, same - BEFORE) if max(len(one), len(other)) > MOST_SHOWN else 0
+    # Some characters are shown before the place where the two part.
+    start = max(0, same - 30) if max(len(one), len(other)) > MOST_SHOWN else 0
     return _cut(one, start), _cut(other, start)

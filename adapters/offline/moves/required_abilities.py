@@ -21,8 +21,6 @@ from adapters.wire.errors import NotSupported
 
 Area = Literal["command", "interaction", "agent"]
 
-LONGEST_NAME = 80
-"""Characters of a media type that are kept: a frontend writes it."""
 
 _DIGEST = "0" * 64
 
@@ -257,7 +255,8 @@ def _word(block: Any, *, ours: bool) -> str:
             return f"file_id of {dialect}"
         case ev.File(media_type=kind):
             kind = (kind or "").partition(";")[0].strip().lower()
-            return f"file {kind[:LONGEST_NAME] or 'of no media type'}"
+            # A frontend writes it, so it may be of any length.
+            return f"file {kind[:80] or 'of no media type'}"
         case ev.Other(dialect=dialect):
             return f"other of {dialect}"
     return str(block.type)

@@ -28,7 +28,7 @@ class NdjsonParser:
         if max_line_bytes < 1:
             raise ValueError("`max_line_bytes` must be at least 1")
         self._limit = max_line_bytes
-        # Its value is not copied, as that of a bytearray is: 30 ms for the longest line.
+        # Its value is not copied, as that of a bytearray is.
         self._buffer = io.BytesIO()
         self._size = 0
         self._skipping = False

@@ -15,27 +15,16 @@ from typing import NamedTuple
 
 from adapters.wire.framing import FrameTooFull, FrameTooLarge
 
-DEFAULT_MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""Bytes of one frame, its last line end left out, each other line end counted as one.
-
-Hermes accepts request bodies up to 10 MB (hermes-agent page, the 413 row of the API server) and
-shows their content again in its events, and JSON escaping adds to that.
-"""
-
 MAX_FRAME_LINES = 16_384
-"""Lines of one frame. Each is looked at, all in one step, four ms for so many. Frames of the known
-dialects have three; JSON of 1 MiB that is written on several lines has about as many."""
+"""Lines of one frame. Each is looked at, all in one step. Frames of the known dialects have three;
+JSON of 1 MiB that is written on several lines has about as many."""
 
 _BOM = b"\xef\xbb\xbf"
 # A dialect has at most some dozens of event names, of some dozens of letters; the bounds are for a
 # peer that invents them.
 _NAMES_KEPT = 256
-_NAME_BYTES_KEPT = 128
 _LONG = 64 * 1024
 """Bytes from which it is worth looking whether there is one frame only: to cut would copy it."""
-
-_LINES = 8
-"""Lines that a frame of a known dialect has at most: a name, an id, data."""
 
 
 class SseFrame(NamedTuple):
@@ -57,9 +46,14 @@ class SseParser:
     A frame longer than `max_frame_bytes` comes out as a `FrameTooLarge` in its place; nothing of it
     is used, its id included, so that resuming from the last id asks for it again. One of more
     than `MAX_FRAME_LINES` lines comes out as a `FrameTooFull`.
+
+    Args:
+        max_frame_bytes: of one frame, its last line end left out, each other line end counted as
+            one. Hermes accepts request bodies up to 10 MB (hermes-agent page, the 413 row of the
+            API server) and shows their content again in its events, and JSON escaping adds to it.
     """
 
-    def __init__(self, *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+    def __init__(self, *, max_frame_bytes: int = 16 * 1024 * 1024) -> None:
         if max_frame_bytes < 1:
             raise ValueError("`max_frame_bytes` must be at least 1")
         self._limit = max_frame_bytes
@@ -259,7 +253,7 @@ class SseParser:
         name = self._names.get(event)
         if name is None:
             name = event.decode("utf-8", "replace")
-            if len(self._names) < _NAMES_KEPT and len(event) <= _NAME_BYTES_KEPT:
+            if len(self._names) < _NAMES_KEPT and len(event) <= 128:
                 self._names[event] = name
         return name
 
@@ -268,7 +262,8 @@ def _is_one(text: bytes) -> bool:
     """Say whether whole frames are only one, of a few lines. To look for two line ends takes
     seventy times as long as to look for one."""
     end = -1
-    for _ in range(_LINES):
+    # A frame of a known dialect has fewer lines: a name, an id, data.
+    for _ in range(8):
         end = text.find(b"\n", end + 1)
         if text.startswith(b"\n", end + 1):
             return end + 2 == len(text)
