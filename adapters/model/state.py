@@ -695,9 +695,31 @@ def _is_repair(event: ev.Event) -> bool:
 
 
 _APPLY: dict[str, Callable[[LogState, Thread, Any], None]] = {
-    type_: getattr(LogState, "_" + type_.replace(".", "_"))
-    for type_ in ev.EVENT_TYPES
-    if hasattr(LogState, "_" + type_.replace(".", "_"))
+    ev.SessionStarted.TYPE: LogState._session_started,
+    ev.SessionUpdated.TYPE: LogState._session_updated,
+    ev.SessionEnded.TYPE: LogState._session_ended,
+    ev.InputAccepted.TYPE: LogState._input_accepted,
+    ev.InputSettled.TYPE: LogState._input_settled,
+    ev.MessageReceived.TYPE: LogState._message_received,
+    ev.GuidanceReceived.TYPE: LogState._guidance_received,
+    ev.TurnStarted.TYPE: LogState._turn_started,
+    ev.TurnPaused.TYPE: LogState._turn_paused,
+    ev.TurnResumed.TYPE: LogState._turn_resumed,
+    ev.TurnEnded.TYPE: LogState._turn_ended,
+    ev.StepStarted.TYPE: LogState._step_started,
+    ev.StepEnded.TYPE: LogState._step_ended,
+    ev.TextDelta.TYPE: LogState._text_delta,
+    ev.TextCompleted.TYPE: LogState._text_completed,
+    ev.ReasoningDelta.TYPE: LogState._reasoning_delta,
+    ev.ReasoningCompleted.TYPE: LogState._reasoning_completed,
+    ev.ToolCalled.TYPE: LogState._tool_called,
+    ev.ToolProgressed.TYPE: LogState._tool_progressed,
+    ev.ToolReturned.TYPE: LogState._tool_returned,
+    ev.InteractionRequested.TYPE: LogState._interaction_requested,
+    ev.InteractionAnswered.TYPE: LogState._interaction_answered,
+    ev.InteractionUpdated.TYPE: LogState._interaction_updated,
+    ev.InteractionResolved.TYPE: LogState._interaction_resolved,
+    ev.ThreadEnded.TYPE: LogState._thread_ended,
 }
 
 _ADAPTER = TypeAdapter(LogState)

@@ -259,38 +259,36 @@ class ScriptedEngine(ScriptedBackend[EngineConversation]):
         task.wake()
 
 
+@dataclass(slots=True, eq=False)
 class EngineStage:
     """Plays the beats of one turn into the buffer of its conversation."""
 
-    def __init__(self, engine: ScriptedEngine, turn: EngineTurn) -> None:
-        self._engine = engine
-        self._turn = turn
-        self._task = turn.task
-        self._variant = engine.variant
-        self._block: str | None = None
-        self._blocks = 0
-        self._calls = 0
-        self._written = 0
+    engine: ScriptedEngine
+    turn: EngineTurn
+    _block: str | None = field(init=False, default=None)
+    _blocks: int = field(init=False, default=0)
+    _calls: int = field(init=False, default=0)
+    _written: int = field(init=False, default=0)
 
     def emit(self, name: str, payload: Mapping[str, object], stamp: int | None = None) -> None:
         """Write one frame into the buffer."""
         template = FRAMES[name]
-        if self._variant.tolerance:
+        if self.engine.variant.tolerance:
             data = tolerant(template.type, payload, self._written)
         else:
             data = plain(template.type, payload)
         self._written += 1
-        self._task.buffer.append(EngineFrame(stamp or self._engine.stamp(), data))
-        self._task.wake()
+        self.turn.task.buffer.append(EngineFrame(stamp or self.engine.stamp(), data))
+        self.turn.task.wake()
 
     def lifecycle(self, phase: str) -> None:
         """Write a `thread_lifecycle` event (page, section 8.1)."""
-        stamp = self._engine.stamp()
-        members: dict[str, object] = {"phase": phase, "task_id": self._task.task_id}
-        if self._variant.short_lifecycle:
+        stamp = self.engine.stamp()
+        members: dict[str, object] = {"phase": phase, "task_id": self.turn.task.task_id}
+        if self.engine.variant.short_lifecycle:
             self.emit("lifecycle_short", FRAMES["lifecycle_short"].filled(**members), stamp)
             return
-        members |= {"turn_id": self._turn.turn_id, "timestamp": iso(stamp)}
+        members |= {"turn_id": self.turn.turn_id, "timestamp": iso(stamp)}
         self.emit("lifecycle", FRAMES["lifecycle"].filled(**members), stamp)
 
     async def play(self, beats: Sequence[Beat]) -> None:
@@ -303,10 +301,10 @@ class EngineStage:
                 self.lifecycle("completed")
         finally:
             # A lost turn has been replaced already, perhaps by a new one.
-            if self._task.running is self._turn:
-                self._turn.end = len(self._task.buffer)
-                self._task.running = None
-                self._task.wake()
+            if self.turn.task.running is self.turn:
+                self.turn.end = len(self.turn.task.buffer)
+                self.turn.task.running = None
+                self.turn.task.wake()
 
     async def _beat(self, beat: Beat) -> None:
         match beat:
@@ -352,14 +350,14 @@ class EngineStage:
 
     async def _deltas(self, channel: str, pieces: Sequence[str], gap_s: float = 0.0) -> None:
         for piece in pieces:
-            await self._engine.pause(gap_s)
+            await self.engine.pause(gap_s)
             self._open_block(channel)
             self.emit(channel, FRAMES[channel].filled(text=piece))
 
     async def _run(self, calls: Sequence[ToolCall]) -> None:
-        if self._variant.result_first:
+        if self.engine.variant.result_first:
             for call in calls:
-                call_id = self._engine.new_id("call")
+                call_id = self.engine.new_id("call")
                 self._result(call_id, call)
                 self._call(call, call_id)
             self._end_of_call()
@@ -367,16 +365,16 @@ class EngineStage:
         ids = [self._call(call) for call in calls]
         self._end_of_call()
         results = list(zip(ids, calls, strict=True))
-        if self._variant.tool_call_id:
+        if self.engine.variant.tool_call_id:
             results.reverse()
         for call_id, call in results:
-            await self._engine.pause(0)
+            await self.engine.pause(0)
             self._result(call_id, call)
 
     async def _approve(self, beat: ApproveBeat) -> None:
-        call_id = self._call(beat.call) if self._variant.call_before_request else None
+        call_id = self._call(beat.call) if self.engine.variant.call_before_request else None
         self._end_of_call()
-        self._task.refusals = beat.refusals
+        self.turn.task.refusals = beat.refusals
         answer = await self._wait("permission", beat.question)
         if call_id is None:
             call_id = self._call(beat.call)
@@ -397,16 +395,16 @@ class EngineStage:
         await self._deltas("text", (said, *_added(answer)))
 
     async def _wait(self, kind: str, question: str, options: Sequence[str] = ()) -> RespondBody:
-        stamp = self._engine.stamp()
+        stamp = self.engine.stamp()
         members: dict[str, object] = {
-            "request_id": self._engine.new_id("hitl"),
-            "task_id": self._task.task_id,
+            "request_id": self.engine.new_id("hitl"),
+            "task_id": self.turn.task.task_id,
             "question": question,
             "created_at": iso(stamp),
         }
         template = FRAMES[kind]
         if kind == "question":
-            match self._variant.options if options else "absent":
+            match self.engine.variant.options if options else "absent":
                 case "strings":
                     members["options"] = list(options)
                 case "objects":
@@ -415,11 +413,11 @@ class EngineStage:
                     template = template.without("options")
         record = template.filled(**members)
         answered: asyncio.Future[RespondBody] = asyncio.get_running_loop().create_future()
-        self._task.pending = EnginePause(record, answered)
+        self.turn.task.pending = EnginePause(record, answered)
         self.emit(kind, record, stamp)
         answer = await answered
         resolved = FRAMES["resolved"]
-        if self._variant.resolved_request_id:
+        if self.engine.variant.resolved_request_id:
             payload = resolved.filled(request_id=record["request_id"], task_id=record["task_id"])
         else:
             payload = resolved.without("request_id").filled(task_id=record["task_id"])
@@ -427,7 +425,7 @@ class EngineStage:
         return answer
 
     def _call(self, call: ToolCall, call_id: str | None = None) -> str:
-        call_id = call_id or self._engine.new_id("call")
+        call_id = call_id or self.engine.new_id("call")
         self._close_block()
         self._open_block("tool_use")
         payload = self._identified(
@@ -445,7 +443,7 @@ class EngineStage:
         self.emit(name, self._identified(FRAMES[name], call_id, **members))
 
     def _identified(self, template: Template, call_id: str, **members: object) -> dict[str, object]:
-        if self._variant.tool_call_id:
+        if self.engine.variant.tool_call_id:
             return template.filled(tool_call_id=call_id, **members)
         return template.without("tool_call_id").filled(**members)
 
@@ -454,13 +452,13 @@ class EngineStage:
             return
         self._close_block()
         self._block = kind
-        if self._variant.blocks:
+        if self.engine.variant.blocks:
             self._boundary("block_start")
 
     def _close_block(self) -> None:
         if self._block is None:
             return
-        if self._variant.blocks:
+        if self.engine.variant.blocks:
             self._boundary("block_stop")
         self._blocks += 1
         self._block = None
@@ -475,7 +473,7 @@ class EngineStage:
         self._blocks = 0
         before = 512 * self._calls
         self._calls += 1
-        if self._variant.usage:
+        if self.engine.variant.usage:
             payload = FRAMES["usage"].filled(
                 input_tokens=before + 612, output_tokens=24, cache_hit_tokens=before
             )
@@ -497,7 +495,7 @@ class EngineStage:
             "error_errored": (error, errored),
             "errored_error": (errored, error),
         }
-        for write in orders[self._variant.failure]:
+        for write in orders[self.engine.variant.failure]:
             write()
 
 

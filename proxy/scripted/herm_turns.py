@@ -343,19 +343,18 @@ class ScriptedHerm(ScriptedBackend[ScriptedHermSession]):
         talk.pending.clear()
 
 
+@dataclass(slots=True, eq=False)
 class HermStage:
     """Plays the beats of one turn into its session."""
 
-    def __init__(self, herm: ScriptedHerm, talk: ScriptedHermSession) -> None:
-        self._herm = herm
-        self._talk = talk
-        self._variant = herm.variant
-        self._run: tuple[str, list[str]] | None = None
-        self._child: list[str] | None = None
+    herm: ScriptedHerm
+    talk: ScriptedHermSession
+    _run: tuple[str, list[str]] | None = field(init=False, default=None)
+    _child: list[str] | None = field(init=False, default=None)
 
     def emit(self, name: str, /, **members: object) -> HermEnvelope:
         """Write one event with these members in its template."""
-        return self._herm.write(self._talk, EVENTS[name].filled(**members))
+        return self.herm.write(self.talk, EVENTS[name].filled(**members))
 
     def running(self) -> None:
         """Write `session.status_running`."""
@@ -367,7 +366,7 @@ class HermStage:
 
     async def play(self, beats: Sequence[Beat]) -> None:
         """Play a turn to its end."""
-        talk = self._talk
+        talk = self.talk
         try:
             self.running()
             for beat in beats:
@@ -384,23 +383,23 @@ class HermStage:
             if talk.runner is asyncio.current_task():
                 talk.runner = None
                 talk.wake()
-        if talk.turns == 1 and self._variant.titles:
+        if talk.turns == 1 and self.herm.variant.titles:
             title = "The first turn"
             talk.record["title"] = title
             self.emit("session.title_updated", title=title)
 
     def _over(self) -> None:
-        self._talk.runner = None
+        self.talk.runner = None
 
     def _interrupted(self) -> None:
         """Section 5: pending questions are dropped, then the session is idle."""
         self._close_run()
-        for open_ in self._talk.pending.values():
+        for open_ in self.talk.pending.values():
             open_.answered.cancel()
-        self._talk.over.update(self._talk.pending)
-        self._talk.pending.clear()
+        self.talk.over.update(self.talk.pending)
+        self.talk.pending.clear()
         self._over()
-        if self._variant.interrupt_reason == "end_turn":
+        if self.herm.variant.interrupt_reason == "end_turn":
             self.idle({"type": "end_turn"})
         else:
             self.idle({"type": "error", "message": "The turn was interrupted."})
@@ -427,7 +426,7 @@ class HermStage:
                 await self._delegate(beat)
             case OddBeat():
                 self._close_run()
-                self._herm.write(self._talk, {"type": "agent.future_event", "anything": 1})
+                self.herm.write(self.talk, {"type": "agent.future_event", "anything": 1})
                 await self._deltas("agent.message", ("Something new: ",))
             case FailBeat():
                 self._close_run()
@@ -452,9 +451,9 @@ class HermStage:
                 self._child += pieces
             return
         for piece in pieces:
-            await self._herm.pause(gap_s)
-            while self._talk.steering:
-                words = f"(Steered: {self._talk.steering.popleft()}) "
+            await self.herm.pause(gap_s)
+            while self.talk.steering:
+                words = f"(Steered: {self.talk.steering.popleft()}) "
                 self._piece("agent.message", words)
             self._piece(name, piece)
 
@@ -478,12 +477,12 @@ class HermStage:
             return
         ids = [self._call(call) for call in calls]
         for call_id, call in reversed(list(zip(ids, calls, strict=True))):
-            await self._herm.pause(0)
+            await self.herm.pause(0)
             self._result(call_id, call)
 
     def _call(self, call: ToolCall, *, asks: bool = False) -> str:
         self._close_run()
-        call_id = self._herm.new_id("toolu")
+        call_id = self.herm.new_id("toolu")
         template = EVENTS["agent.tool_use"]
         members: dict[str, object] = {"id": call_id, "tool": call.tool, "input": dict(call.input)}
         # A connector's tool has a dotted name in the story (engine page, section 8.6).
@@ -495,7 +494,7 @@ class HermStage:
             members["preview"] = preview
         if not asks:
             template = template.without("requires_action")
-        self._herm.write(self._talk, {**template.filled(**members), "type": type_})
+        self.herm.write(self.talk, {**template.filled(**members), "type": type_})
         return call_id
 
     def _result(self, call_id: str, call: ToolCall) -> None:
@@ -508,33 +507,33 @@ class HermStage:
             content=blocks(call.error or str(call.output)),
             is_error=failed,
         )
-        self._herm.write(self._talk, {**payload, "type": type_})
+        self.herm.write(self.talk, {**payload, "type": type_})
 
     def _open(self, id_: str, envelope_id: str, takes: str) -> asyncio.Future[dict[str, object]]:
         answered: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
-        self._talk.over.discard(id_)
-        self._talk.pending[id_] = HermRequest(id_, envelope_id, takes, answered)
+        self.talk.over.discard(id_)
+        self.talk.pending[id_] = HermRequest(id_, envelope_id, takes, answered)
         return answered
 
     def _waits(self) -> None:
-        by_payload = self._variant.event_ids == "payload"
-        ids = [o.id if by_payload else o.envelope_id for o in self._talk.pending.values()]
+        by_payload = self.herm.variant.event_ids == "payload"
+        ids = [o.id if by_payload else o.envelope_id for o in self.talk.pending.values()]
         self.idle({"type": "requires_action", "event_ids": ids})
 
     def _newest_id(self) -> str:
-        return str(self._talk.entries[-1].envelope["id"])
+        return str(self.talk.entries[-1].envelope["id"])
 
     async def _wait(self, id_: str, takes: str) -> dict[str, object]:
         """Say that an answer is needed, wait for it, go on (section 5)."""
         answered = self._open(id_, self._newest_id(), takes)
         self._waits()
         answer = await answered
-        if takes != "user.custom_tool_result" or self._variant.running_after_result:
+        if takes != "user.custom_tool_result" or self.herm.variant.running_after_result:
             self.running()
         return answer
 
     async def _approve(self, beat: ApproveBeat) -> None:
-        self._talk.refusals = beat.refusals
+        self.talk.refusals = beat.refusals
         call_id = self._call(beat.call, asks=True)
         await self._confirmed(beat, call_id, await self._wait(call_id, "user.tool_confirmation"))
 
@@ -570,7 +569,7 @@ class HermStage:
 
     async def _ask(self, beat: AskBeat) -> None:
         self._close_run()
-        request_id = self._herm.new_id("req")
+        request_id = self.herm.new_id("req")
         choices = list(beat.options) or None
         self.emit(
             "agent.clarify_request",
@@ -584,8 +583,8 @@ class HermStage:
 
     async def _ask_sealed(self, beat: AskSealedBeat) -> None:
         self._close_run()
-        request_id = self._herm.new_id("req")
-        if self._variant.sealed_events:
+        request_id = self.herm.new_id("req")
+        if self.herm.variant.sealed_events:
             if beat.kind == "sudo":
                 self.emit("agent.sudo_request", request_id=request_id)
             else:
@@ -597,7 +596,7 @@ class HermStage:
                 )
         answer = await self._wait(request_id, f"user.{beat.kind}_result")
         value = answer.get("password") or answer.get("value")
-        if value and self._variant.tells_sealed:
+        if value and self.herm.variant.tells_sealed:
             await self._tell(str(value))
         await self._deltas("agent.message", beat.granted if value else beat.declined)
 
@@ -608,13 +607,13 @@ class HermStage:
         call = ToolCall("bash", {"command": f"login --token {value}"}, f"ok {value} {inside}")
         self._result(self._call(call), call)
         lines = [f"TOKEN={value}", "HOME=/root"]
-        self._herm.write(self._talk, {"type": "agent.environment", "TOKEN": value, "lines": lines})
+        self.herm.write(self.talk, {"type": "agent.environment", "TOKEN": value, "lines": lines})
         text = f"Your token is {value}, right? "
         await self._deltas("agent.message", [text[at : at + 3] for at in range(0, len(text), 3)])
 
     async def _custom(self, beat: UseCustomToolBeat) -> None:
         self._close_run()
-        call_id = self._herm.new_id("custom_toolu")
+        call_id = self.herm.new_id("custom_toolu")
         self.emit("agent.custom_tool_use", id=call_id, tool=beat.tool, input=dict(beat.input))
         answer = await self._wait(call_id, "user.custom_tool_result")
         content = answer["content"]
@@ -626,7 +625,7 @@ class HermStage:
 
     async def _delegate(self, beat: DelegateBeat) -> None:
         self._close_run()
-        thread = self._herm.new_id("thread")
+        thread = self.herm.new_id("thread")
         self.emit(
             "agent.thread_message_sent",
             to_thread_id=thread,

@@ -125,18 +125,18 @@ def compare(a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Iterable[str] 
 # Pairs of what means the same, and what differs in them.
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Comparer:
     """Two logs, and which id of one stands for which of the other."""
 
-    def __init__(self, a: LogMeaning, b: LogMeaning) -> None:
-        self._a = a
-        self._b = b
-        self._there: dict[tuple[str, str], str] = {}
-        self._back: dict[tuple[str, str], str] = {}
+    a: LogMeaning
+    b: LogMeaning
+    there: dict[tuple[str, str], str] = dataclasses.field(init=False, default_factory=dict)
+    back: dict[tuple[str, str], str] = dataclasses.field(init=False, default_factory=dict)
 
     def run(self) -> Iterator[Difference]:
         """Return what differs, in the order of the first log."""
-        self._bind("session", self._a.session, self._b.session)
+        self._bind("session", self.a.session, self.b.session)
         pairs = sorted(self._pairs(), key=lambda pair: pair.position)
         for pair in pairs:
             if pair.a is not None and pair.b is not None:
@@ -147,27 +147,27 @@ class _Comparer:
     # Which belongs to which.
 
     def _pairs(self) -> Iterator[EventPair]:
-        threads_a, threads_b = list(self._a.threads), list(self._b.threads)
+        threads_a, threads_b = list(self.a.threads), list(self.b.threads)
         found = match(
-            [_ways_of_thread(self._a, thread) for thread in threads_a],
-            [_ways_of_thread(self._b, thread) for thread in threads_b],
+            [_ways_of_thread(self.a, thread) for thread in threads_a],
+            [_ways_of_thread(self.b, thread) for thread in threads_b],
         )
         for number, thread in enumerate(threads_a):
-            line = self._a.threads[thread]
+            line = self.a.threads[thread]
             if number in found:
                 other = threads_b[found[number]]
                 self._bind("thread", thread, other)
-                yield from lines(line, self._b.threads[other])
+                yield from lines(line, self.b.threads[other])
             else:
-                yield EventPair(line[0].first, None, -1, _last(self._b))
+                yield EventPair(line[0].first, None, -1, _last(self.b))
         for number, thread in enumerate(threads_b):
             if number not in found.values():
-                yield EventPair(None, self._b.threads[thread][0].first, _last(self._a), -1)
+                yield EventPair(None, self.b.threads[thread][0].first, _last(self.a), -1)
 
     def _bind(self, kind: str, a: str, b: str) -> None:
-        if (kind, a) not in self._there and (kind, b) not in self._back:
-            self._there[kind, a] = b
-            self._back[kind, b] = a
+        if (kind, a) not in self.there and (kind, b) not in self.back:
+            self.there[kind, a] = b
+            self.back[kind, b] = a
 
     def _bind_all(self, a: Any, b: Any) -> None:
         """Take the ids of two events for each other."""
@@ -188,7 +188,7 @@ class _Comparer:
         return any(self._stands(kind, a.raw, b.raw) for kind in common)
 
     def _stands(self, kind: str, a: str, b: str) -> bool:
-        there, back = self._there.get((kind, a)), self._back.get((kind, b))
+        there, back = self.there.get((kind, a)), self.back.get((kind, b))
         return there == b or (there is None and back is None)
 
     # What differs.
@@ -220,7 +220,7 @@ class _Comparer:
         if isinstance(a, ComparedId) and isinstance(b, ComparedId):
             same = self._same(a, b)
         elif isinstance(a, IdSet) and isinstance(b, IdSet):
-            same = {self._there.get((a.kind, raw), raw) for raw in a.raws} == b.raws
+            same = {self.there.get((a.kind, raw), raw) for raw in a.raws} == b.raws
         elif isinstance(a, dict) and isinstance(b, dict):
             for name in {**a, **b}:
                 one, other = a.get(name, ABSENT), b.get(name, ABSENT)
@@ -238,14 +238,14 @@ class _Comparer:
             yield path, a, b
 
     def _difference(self, pair: EventPair, path: str, a: Any, b: Any) -> Difference:
-        value_a, value_b = _plain(self._a, a), _plain(self._b, b)
+        value_a, value_b = _plain(self.a, a), _plain(self.b, b)
         if value_a == value_b:
             # Two ids that are each the first of their log, say: their own names tell them apart.
             value_a, value_b = _plain(None, a), _plain(None, b)
         return Difference(
             path,
-            _side(self._a, pair.a, pair.after_a, value_a),
-            _side(self._b, pair.b, pair.after_b, value_b),
+            _side(self.a, pair.a, pair.after_a, value_a),
+            _side(self.b, pair.b, pair.after_b, value_b),
         )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from adapters.contract.mapping import CommandRow, Mapping
@@ -121,19 +122,21 @@ _AGENT: dict[str, tuple[str, ...]] = {
 """What agents give, and the canonical names that a dialect has one of if its agents can."""
 
 
+@dataclass(slots=True, eq=False)
 class RequiredAbilities:
     """Folds the log of one session into what it used, and whether it rests."""
 
-    def __init__(self) -> None:
-        self.uses: Counter[UsedAbility] = Counter()
-        self.said: Counter[tuple[str, str]] = Counter()
-        """How often which face sent which command."""
-        self.bytes = 0
-        """Bytes of the words of the conversation, which another agent would have to be told."""
-        self.ended = False
-        self._turns: set[str | None] = set()
-        self._asked: set[str] = set()
-        self._inputs: dict[str, tuple[tuple[str, str] | None, list[UsedAbility]]] = {}
+    uses: Counter[UsedAbility] = field(default_factory=Counter)
+    said: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often which face sent which command."""
+    bytes: int = 0
+    """Bytes of the words of the conversation, which another agent would have to be told."""
+    ended: bool = False
+    _turns: set[str | None] = field(default_factory=set)
+    _asked: set[str] = field(default_factory=set)
+    _inputs: dict[str, tuple[tuple[str, str] | None, list[UsedAbility]]] = field(
+        default_factory=dict
+    )
 
     @property
     def held(self) -> list[str]:
