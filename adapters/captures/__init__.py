@@ -145,7 +145,7 @@ class LogLine(NamedTuple):
 
 
 class MissingRecords(_CaptureLine):
-    """How many records are missing here: of an exchange, of which nothing follows, or of the log.
+    """How many records are missing here: of an exchange, which ends with them, or of the log.
     The recorder was behind, or a body was too long."""
 
     type: Literal["left_out"] = "left_out"

@@ -49,7 +49,7 @@ class Redactor:
         salt: what marks are made with.
         deltas: which frames have more of a text, by their type.
         keys: names besides, of JSON members, headers and parts of queries, whose values are secret.
-        patterns: regular expressions besides, of which each match is a secret.
+        patterns: regular expressions besides; each match is a secret.
 
     Raises:
         BadPattern: a pattern is not one, or matches the empty string.
@@ -209,7 +209,7 @@ class Redactor:
 
 
 class _UnknownBody(NamedTuple):
-    """A body of which nothing has come: how many bytes it has, if that is known, and whether it is
+    """A body before its first piece: how many bytes it has, if that is known, and whether it is
     a form."""
 
     size: int | None

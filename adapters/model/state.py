@@ -217,7 +217,7 @@ one goes on as another block, since the end of a block, and each record of a fac
 far, have all of it in one step."""
 
 OPEN_TEXT = 2**21
-"""The same of all open blocks of a session, of which each thread has two."""
+"""The same of all open blocks of a session; each thread has two."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -302,7 +302,7 @@ class LogState:
 
     @property
     def stopping(self) -> bool:
-        """Say whether an interrupt is accepted of which nobody knows yet what became."""
+        """Say whether an interrupt is accepted whose outcome is not known yet."""
         return any(input_.kind == "interrupt" for input_ in self.inputs.values())
 
     @property

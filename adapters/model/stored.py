@@ -89,7 +89,7 @@ def upgraded(kind: type[Stored], what: str, version: object, state: Any) -> Any:
 
     Raises:
         StoredByNewer: its version is not known yet.
-        Unfit: there is no such version.
+        SchemaMismatch: there is no such version.
     """
     known = kind.state_version
     if type(version) is not int or version < 1:
@@ -127,7 +127,7 @@ def take_version(kind: type[Stored], what: str, value: dict[str, Any]) -> dict[s
 
     Raises:
         StoredByNewer: its version is not known yet.
-        Unfit: it has none.
+        SchemaMismatch: it has none.
     """
     version = value.pop(VERSION, 1)
     if version == kind.state_version:
@@ -146,7 +146,7 @@ def fill(record: type[T], value: Any) -> T:
     from its JSON has its default.
 
     Raises:
-        Unfit: it lacks one, has one more, or one is of another type.
+        SchemaMismatch: it lacks one, has one more, or one is of another type.
     """
     names = _stored_names(cast(Any, record))
     if type(value) is not dict:

@@ -115,7 +115,7 @@ def read_exchanges(
 
 
 class _JoinedStreams(Sequence[CapturedExchange]):
-    """Streams that know which of them is read, and which line of what they give is of which."""
+    """Streams, read one after another, that know which of them gave a line."""
 
     def __init__(self, streams: Sequence[CapturedExchange]) -> None:
         self._streams = streams

@@ -18,7 +18,7 @@ from adapters.offline.translate import TranslateOptions, make_sink
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json
 
-MOST_SHOWN = 200
+LINE_WIDTH = 200
 """Characters of a line of a frame that are shown to people."""
 
 
@@ -214,10 +214,10 @@ def _field(path: str) -> str:
 
 
 def _cut(line: str, marks: Sequence[str]) -> str:
-    if len(line) <= MOST_SHOWN:
+    if len(line) <= LINE_WIDTH:
         return line
     found = (line.find(mark) for mark in marks if mark)
     # Some characters are shown before what differs.
     start = max(0, next((at for at in found if at >= 0), 0) - 60)
-    begin, end = ("…" if start else ""), ("…" if start + MOST_SHOWN < len(line) else "")
-    return f"{begin}{line[start : start + MOST_SHOWN]}{end}"
+    begin, end = ("…" if start else ""), ("…" if start + LINE_WIDTH < len(line) else "")
+    return f"{begin}{line[start : start + LINE_WIDTH]}{end}"

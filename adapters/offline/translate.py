@@ -130,7 +130,7 @@ class Source(Protocol):
 
 
 def readable_dialects() -> list[str]:
-    """Return the dialects of which bodies can be read; `canonical` logs can be as well."""
+    """Return the dialects whose bodies can be read; `canonical` logs can be as well."""
     return [name for name, known in DIALECTS.items() if known.client is not None]
 
 

@@ -30,7 +30,7 @@ def salvage(data: bytes) -> dict[str, Any]:
 
 
 def block_of(block: bytes) -> tuple[str, bytes]:
-    """Return the name and the data of an event stream's frame of which the begin is known."""
+    """Return the name and the data of an event stream's frame that is cut behind its begin."""
     name, data = b"", []
     for line in block[:SALVAGED_BYTES].split(b"\n"):
         field, _, value = line.partition(b":")

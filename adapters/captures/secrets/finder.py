@@ -72,7 +72,7 @@ class SecretFinder:
     Args:
         salt: what marks are made with.
         keys: names of members besides.
-        patterns: regular expressions besides, of which each match is a secret.
+        patterns: regular expressions besides; each match is a secret.
 
     Raises:
         BadPattern: a pattern is not one, or matches the empty string.

@@ -1,4 +1,4 @@
-"""A text that comes in pieces, of which a secret may be cut."""
+"""A text that comes in pieces: a secret may be cut by their ends."""
 
 from __future__ import annotations
 

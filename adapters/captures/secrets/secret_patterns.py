@@ -39,7 +39,7 @@ class SecretPattern(NamedTuple):
 
 
 def _by(expression: str) -> Callable[[str], Iterator[SecretSpan]]:
-    """Return what finds the matches of an expression, of which the first group is the secret, or
+    """Return what finds the matches of an expression: its first group is the secret, or
     all of it where it has none."""
     whole = re.compile(expression)
     group = 1 if whole.groups else 0

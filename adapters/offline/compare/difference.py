@@ -21,10 +21,10 @@ from adapters.offline.compare.event_pairs import EventPair, lines, match
 from adapters.offline.compare.meaning import ComparedEvent, ComparedId, IdSet, LogMeaning
 from adapters.wire.jsonvalue import format_json
 
-MOST_SHOWN = 100
+VALUE_WIDTH = 100
 """Characters of a value that are shown to people."""
 
-NEAR = 1_000
+NEARBY_EVENTS = 1_000
 """Events that are looked at for these: other threads' stand between them."""
 
 
@@ -292,10 +292,12 @@ def _side(
     else:
         thread = items[here - 1].place.thread if here else ev.MAIN
     before: list[ComparedEvent] = []
-    for one in reversed(items[max(0, here - NEAR) : here]):
+    for one in reversed(items[max(0, here - NEARBY_EVENTS) : here]):
         if one.place.thread == thread and len(before) < 3:
             before.insert(0, one)
-    marked = item or next((o for o in items[here : here + NEAR] if o.place.thread == thread), None)
+    marked = item or next(
+        (o for o in items[here : here + NEARBY_EVENTS] if o.place.thread == thread), None
+    )
     lines = [f"  {_line(meaning, one)}" for one in before]
     lines.append(f"> {_line(meaning, marked)}" if marked is not None else "> (the end)")
     if item is not None:
@@ -341,8 +343,8 @@ def _text(value: Any) -> str:
 
 def _cut(text: str, start: int = 0) -> str:
     begin = "" if start == 0 else "…"
-    end = "" if len(text) <= start + MOST_SHOWN else "…"
-    return f"{begin}{text[start : start + MOST_SHOWN]}{end}"
+    end = "" if len(text) <= start + VALUE_WIDTH else "…"
+    return f"{begin}{text[start : start + VALUE_WIDTH]}{end}"
 
 
 def _shown(a: Any, b: Any) -> tuple[str, str]:
@@ -351,5 +353,5 @@ def _shown(a: Any, b: Any) -> tuple[str, str]:
     unlike = (n for n, (x, y) in enumerate(zip(one, other, strict=False)) if x != y)
     same = next(unlike, min(len(one), len(other)))
     # Some characters are shown before the place where the two part.
-    start = max(0, same - 30) if max(len(one), len(other)) > MOST_SHOWN else 0
+    start = max(0, same - 30) if max(len(one), len(other)) > VALUE_WIDTH else 0
     return _cut(one, start), _cut(other, start)

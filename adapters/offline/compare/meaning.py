@@ -145,7 +145,7 @@ class ComparedCall:
 
 @dataclasses.dataclass(slots=True)
 class StepCalls:
-    """The calls of one step. Without steps: calls of which one began before the others ended."""
+    """The calls of one step. Without steps: calls that overlap in time."""
 
     step: tuple[int, int]
     calls: list[ComparedCall] = dataclasses.field(default_factory=list)

@@ -39,7 +39,7 @@ _GIVEN = frozenset({"approved", "denied", "answered", "skipped"})
 """Outcomes of a request that somebody has answered."""
 
 _LOCAL = frozenset({"create_session", "update_session", "archive", "delete"})
-"""Commands of which a replay needs no cue: they are done without the agent."""
+"""Commands that need no cue in a replay: they are done without the agent."""
 
 
 _LEFT_BY_A_STOP = (
