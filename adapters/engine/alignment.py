@@ -1,10 +1,11 @@
 """Finds the place in a replay up to which a stream was read (engine page, section 11.2).
 
 Replay is by time and deltas carry none, so a replay repeats some of what was streamed, or much of
-it. `Reached` describes in a few bytes what was read, as **trails**: an anchor, how many frames came
-from it on, and a running checksum of them. The far trail begins with the newest frame that has a
-time of its own, or with the session where none had; the near one with the newest turn that tells no
-time. `Alignment` reads a replay against that, and what stands behind the place is new.
+it. `StreamPosition` describes in a few bytes what was read, as **trails**: an anchor, how many
+frames came from it on, and a running checksum of them. The far trail begins with the newest frame
+that has a time of its own, or with the session where none had; the near one with the newest turn
+that tells no time. `Alignment` reads a replay against that, and what stands behind the place is
+new.
 
 Evidence for the place, the best first:
 
@@ -55,7 +56,7 @@ TAIL = 8
 HOLES = 16
 """Garbled places of a trail that are kept: more, and nothing can be trusted anyway."""
 
-READINGS = 64
+MATCHES = 64
 """Ways to read the holes that are followed at once; ours, as `HOLES` is."""
 
 SETTLE_MS = 300
@@ -80,7 +81,7 @@ _MASK = 0xFFFFFFFF
 _SEEDS: dict[str, int] = {}
 
 
-class Known(NamedTuple):
+class MarkedFrame(NamedTuple):
     """A frame with what alignment needs of it.
 
     `payload` is None where the frame is garbled; `reason` says why where framing could not even
@@ -188,7 +189,7 @@ class Trail:
 
 
 @dataclasses.dataclass(slots=True)
-class Reached:
+class StreamPosition:
     """How far a stream was read. `frames` is their number; `time` the newest seen, Unix ms."""
 
     frames: int = 0
@@ -244,13 +245,13 @@ class Reached:
         ]
 
     @classmethod
-    def load(cls, value: list[Any]) -> Reached:
+    def load(cls, value: list[Any]) -> StreamPosition:
         """Return what `dump` gave."""
         frames, time, far, near, tail = value
         return cls(frames, time, Trail.load(far), Trail.load(near), tail[-TAIL:])
 
 
-class Verdict(enum.Enum):
+class AlignmentVerdict(enum.Enum):
     """What a frame of a replay means for the alignment."""
 
     WAIT = enum.auto()
@@ -266,11 +267,11 @@ class Verdict(enum.Enum):
 class Decision(NamedTuple):
     """The kept frames that are new, and why something may be missing before them."""
 
-    frames: list[Known]
+    frames: list[MarkedFrame]
     gap: str | None
 
 
-class _Reading(NamedTuple):
+class _TrailMatch(NamedTuple):
     """One way to read a replay along a trail: `hole` is the next one of the trail.
 
     `total` is the checksum, None where a garbled frame was counted in, whose content is not known.
@@ -281,26 +282,26 @@ class _Reading(NamedTuple):
     hole: int
 
 
-class _Follower:
+class _TrailFollower:
     """Follows a trail through a replay; places are numbers of frames of it."""
 
     def __init__(self, trail: Trail, tail: Iterable[int]) -> None:
         self._trail = trail
         self._tail = list(tail)
-        self._readings: dict[_Reading, None] = {}
-        # The readings are of a later anchor than the places.
+        self._matches: dict[_TrailMatch, None] = {}
+        # The matches are of a later anchor than the places.
         self._later = False
         self.begun = False
         self.places: list[int] = []
         self.likely: int | None = None
         self.differs: int | None = None
         if trail.anchor is None and trail.since:
-            self._go_on(_Reading(0, 0, 0))
+            self._go_on(_TrailMatch(0, 0, 0))
 
     @property
     def going(self) -> bool:
         """Say whether the place may still come."""
-        return any(reading.total is not None for reading in self._readings)
+        return any(match.total is not None for match in self._matches)
 
     @property
     def over(self) -> bool:
@@ -308,29 +309,29 @@ class _Follower:
         known = self.likely is not None or self.differs is not None
         return not self.going and (bool(self.places) or known)
 
-    def take(self, frame: Known, number: int) -> None:
+    def take(self, frame: MarkedFrame, number: int) -> None:
         """Take the next frame of the replay."""
-        readings, self._readings = self._readings, {}
+        matches, self._matches = self._matches, {}
         if frame.payload is None:
-            for reading in readings:
-                self._take_garbled(reading, frame.mark, number)
+            for match in matches:
+                self._take_garbled(match, frame.mark, number)
             return
         if frame.mark == self._trail.anchor:
             self.begun = self._later = True
-            readings = {_Reading(0, 0, 0): None}
-        for reading in readings:
-            if reading.total is not None:
-                self._count(reading, (reading.total * 31 + frame.mark) & _MASK, number)
-            elif self._fits(reading.number + 1, frame.mark):
-                self._count(reading, None, number)
-            if self._hole(reading) is not None:
-                self._go_on(reading._replace(hole=reading.hole + 1))
+            matches = {_TrailMatch(0, 0, 0): None}
+        for match in matches:
+            if match.total is not None:
+                self._count(match, (match.total * 31 + frame.mark) & _MASK, number)
+            elif self._fits(match.number + 1, frame.mark):
+                self._count(match, None, number)
+            if self._hole(match) is not None:
+                self._go_on(match._replace(hole=match.hole + 1))
 
-    def _hole(self, reading: _Reading) -> int | None:
-        """Return the print of the hole where a reading is."""
+    def _hole(self, match: _TrailMatch) -> int | None:
+        """Return the print of the hole where a match is."""
         holes = self._trail.holes
-        if reading.hole < len(holes) and holes[reading.hole][0] == reading.number:
-            return holes[reading.hole][1]
+        if match.hole < len(holes) and holes[match.hole][0] == match.number:
+            return holes[match.hole][1]
         return None
 
     def _fits(self, count: int, mark: int) -> bool:
@@ -338,21 +339,21 @@ class _Follower:
         back = self._trail.since - count + 1
         return back > len(self._tail) or self._tail[-back] == mark
 
-    def _take_garbled(self, reading: _Reading, mark: int, number: int) -> None:
-        if self._hole(reading) == mark:
+    def _take_garbled(self, match: _TrailMatch, mark: int, number: int) -> None:
+        if self._hole(match) == mark:
             # It was garbled then as it is now.
-            self._go_on(reading._replace(hole=reading.hole + 1))
+            self._go_on(match._replace(hole=match.hole + 1))
             return
-        self._go_on(reading)
-        self._count(reading, None, number)
+        self._go_on(match)
+        self._count(match, None, number)
 
-    def _count(self, reading: _Reading, total: int | None, number: int) -> None:
+    def _count(self, match: _TrailMatch, total: int | None, number: int) -> None:
         """Read a frame of the replay as the next one of the trail."""
-        trail, count, hole = self._trail, reading.number + 1, reading.hole
+        trail, count, hole = self._trail, match.number + 1, match.hole
         while hole < len(trail.holes) and trail.holes[hole][0] < count:
             hole += 1
         if count < trail.since:
-            self._go_on(_Reading(count, total, hole))
+            self._go_on(_TrailMatch(count, total, hole))
         elif total is None:
             self.likely = number
         elif total == trail.sum:
@@ -361,12 +362,12 @@ class _Follower:
         else:
             self.differs = number
 
-    def _go_on(self, reading: _Reading) -> None:
-        if len(self._readings) < READINGS:
-            self._readings[reading] = None
+    def _go_on(self, match: _TrailMatch) -> None:
+        if len(self._matches) < MATCHES:
+            self._matches[match] = None
 
 
-def _of_turn(begin: Known, frames: Iterable[Known]) -> list[Known]:
+def _of_turn(begin: MarkedFrame, frames: Iterable[MarkedFrame]) -> list[MarkedFrame]:
     """Return the frames that name the turn which a frame begins: some may come before it."""
     turn = (begin.payload or {}).get("turn_id")
     if turn is None:
@@ -382,7 +383,7 @@ class Alignment:
     apart.
     """
 
-    def __init__(self, reached: Reached, *, idle: bool) -> None:
+    def __init__(self, reached: StreamPosition, *, idle: bool) -> None:
         self._idle = idle
         self._time = reached.time
         far, near = reached.far, reached.near
@@ -392,14 +393,14 @@ class Alignment:
             far = None
         self._tail = collections.deque(reached.tail)
         self._far, self._near = (
-            None if trail is None else _Follower(dataclasses.replace(trail), self._tail)
+            None if trail is None else _TrailFollower(dataclasses.replace(trail), self._tail)
             for trail in (far, near)
         )
         self._recent: collections.deque[int] = collections.deque(maxlen=len(self._tail))
         self._tail_at: int | None = None
         self._before = False
         self._place: int | None = None
-        self._kept: collections.deque[tuple[int, Known]] = collections.deque()
+        self._kept: collections.deque[tuple[int, MarkedFrame]] = collections.deque()
         self._kept_bytes = 0
         # The number of the last frame that was forgotten.
         self._forgotten = 0
@@ -431,12 +432,12 @@ class Alignment:
         """Say whether the replay would have to go on to come to the place."""
         return any(follower is not None and follower.going for follower in (self._far, self._near))
 
-    def take(self, frame: Known, now: int) -> Verdict:
+    def take(self, frame: MarkedFrame, now: int) -> AlignmentVerdict:
         """Take the next frame of the replay."""
         self.seen += 1
         self.sum = (self.sum * 31 + frame.mark) & _MASK
         if self._is_new(frame):
-            return Verdict.NEW
+            return AlignmentVerdict.NEW
         self._look_back(frame)
         for follower in (self._far, self._near):
             if follower is not None:
@@ -448,20 +449,20 @@ class Alignment:
         self._keep(frame)
         return self._judge(frame, now)
 
-    def _keep(self, frame: Known) -> None:
+    def _keep(self, frame: MarkedFrame) -> None:
         self._kept.append((self.seen, frame))
         self._kept_bytes += len(frame.data)
         while len(self._kept) > KEPT or self._kept_bytes > KEPT_BYTES:
             self._forgotten, oldest = self._kept.popleft()
             self._kept_bytes -= len(oldest.data)
 
-    def _is_new(self, frame: Known) -> bool:
+    def _is_new(self, frame: MarkedFrame) -> bool:
         """Say whether a frame is certainly new: nothing that we know has so late a time."""
         if frame.time is None or self._time is None:
             return False
         return frame.time > self._time and (not self._idle or frame.begins)
 
-    def _look_back(self, frame: Known) -> None:
+    def _look_back(self, frame: MarkedFrame) -> None:
         """Forget what was kept where a frame shows that all up to it is older than the anchor."""
         if frame.time is None or self._time is None or frame.time >= self._time:
             return
@@ -490,11 +491,11 @@ class Alignment:
                 return near.likely, None
         return None if self._tail_at is None else (self._tail_at, None)
 
-    def _judge(self, frame: Known, now: int) -> Verdict:
+    def _judge(self, frame: MarkedFrame, now: int) -> AlignmentVerdict:
         far, place = self._far, self._find()
         if place is not None:
             if place[1] is None and far is not None and far.over:
-                return Verdict.DECIDE
+                return AlignmentVerdict.DECIDE
             self._wait(now + SETTLE_MS, place[0])
         elif self._short:
             # It has more to tell, unless what it lacks shows elsewhere.
@@ -504,7 +505,7 @@ class Alignment:
                 self.decide_at = now + SETTLE_MS
         elif not self._before:
             self.decide_at = now + LACKING_MS
-        return Verdict.WAIT
+        return AlignmentVerdict.WAIT
 
     def _wait(self, until: int, place: int) -> None:
         """Wait for another place; what goes on behind this one is not waited for."""
@@ -513,7 +514,7 @@ class Alignment:
             self.decide_at = until
 
     def decide(
-        self, *, over: bool = False, last: bool = False, new: Known | None = None
+        self, *, over: bool = False, last: bool = False, new: MarkedFrame | None = None
     ) -> Decision:
         """Say what of the kept frames is new.
 
@@ -545,11 +546,11 @@ class Alignment:
                 return Decision(kept[length:], None)
         return Decision(kept, LACKS)
 
-    def _behind(self, place: int) -> list[Known]:
+    def _behind(self, place: int) -> list[MarkedFrame]:
         return [frame for number, frame in self._kept if number > place]
 
 
-def _last_turn(frames: list[Known]) -> list[Known]:
+def _last_turn(frames: list[MarkedFrame]) -> list[MarkedFrame]:
     """Return the last turn that frames begin: it is the one that may be ours."""
     begins = [number for number, frame in enumerate(frames) if frame.begins]
     if not begins:

@@ -87,7 +87,7 @@ wherever the message is shown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Execute:
+class ExecuteRequest:
     """A turn to run (section 6.1). `blobs` has the bytes of inline files by hash."""
 
     task_id: str
@@ -96,7 +96,7 @@ class Execute:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Respond:
+class RespondRequest:
     """An answer (section 10.1), to the request `request_id`, or to what `task_id` waits for."""
 
     task_id: str | None
@@ -108,7 +108,7 @@ class Respond:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayQuery:
     """What a replay asks for (section 11.1): frames with a stamp above `after`."""
 
     after: int
@@ -118,7 +118,7 @@ class Replay:
 # Requests.
 
 
-def parse_execute(body: bytes) -> Execute:
+def parse_execute(body: bytes) -> ExecuteRequest:
     """Return the turn that the body of `POST /execute` asks for (section 6).
 
     Raises:
@@ -149,7 +149,7 @@ def parse_execute(body: bytes) -> Execute:
         retry_of=retry_of,
         options=options or None,
     )
-    return Execute(task_id=task_id, message=message, blobs=blobs)
+    return ExecuteRequest(task_id=task_id, message=message, blobs=blobs)
 
 
 def for_engine_only(message: SendMessage) -> list[str]:
@@ -163,7 +163,7 @@ def for_engine_only(message: SendMessage) -> list[str]:
     return named
 
 
-def parse_respond(body: bytes) -> Respond:
+def parse_respond(body: bytes) -> RespondRequest:
     """Return the answer in the body of `POST /hitl/respond` (section 10.1).
 
     Raises:
@@ -183,7 +183,7 @@ def parse_respond(body: bytes) -> Respond:
     feedback = members.get("feedback")
     if feedback is not None and not isinstance(feedback, str):
         _refuse("`feedback` must be a string.")
-    return Respond(
+    return RespondRequest(
         task_id=None if task_id is None else _task_id(task_id),
         request_id=request_id,
         answer=answer,
@@ -193,7 +193,7 @@ def parse_respond(body: bytes) -> Respond:
     )
 
 
-def parse_replay(query: Mapping[str, str]) -> Replay:
+def parse_replay(query: Mapping[str, str]) -> ReplayQuery:
     """Return what the query of a replay asks for; without `after` all that is buffered.
 
     Raises:
@@ -203,7 +203,7 @@ def parse_replay(query: Mapping[str, str]) -> Replay:
     if not re.fullmatch(r"[0-9]{1,16}", after) or int(after) > MAX_AFTER:
         _refuse("`after` must be a time in milliseconds: an integer, 0 or more.")
     task_id = query.get("task_id")
-    return Replay(after=int(after), task_id=None if not task_id else _task_id(task_id))
+    return ReplayQuery(after=int(after), task_id=None if not task_id else _task_id(task_id))
 
 
 def offered(request: InteractionRequested) -> list[str]:
@@ -226,7 +226,7 @@ def offered(request: InteractionRequested) -> list[str]:
             assert_never(request.kind)
 
 
-def to_command(given: Respond, request: InteractionRequested) -> AnswerInteraction:
+def to_command(given: RespondRequest, request: InteractionRequested) -> AnswerInteraction:
     """Return the command that an answer means to a request.
 
     Raises:
@@ -240,7 +240,7 @@ def to_command(given: Respond, request: InteractionRequested) -> AnswerInteracti
     return decide(answer, request)
 
 
-def _declined(given: Respond, request: InteractionRequested) -> AnswerInteraction:
+def _declined(given: RespondRequest, request: InteractionRequested) -> AnswerInteraction:
     # Nothing else may come with it: it could be the value itself (design section 7).
     alone = given.feedback is None and not given.content
     if not alone or given.answer.strip().lower() != DECLINE:
@@ -248,7 +248,7 @@ def _declined(given: Respond, request: InteractionRequested) -> AnswerInteractio
     return decide(AnswerInteraction(request_id=request.request_id, skip=True), request)
 
 
-def _meant(given: Respond, request: InteractionRequested) -> AnswerInteraction:
+def _meant(given: RespondRequest, request: InteractionRequested) -> AnswerInteraction:
     word = given.answer.strip().lower()
     said = AnswerInteraction(request_id=request.request_id, content=given.content or None)
     match request.kind:
@@ -270,7 +270,7 @@ def _meant(given: Respond, request: InteractionRequested) -> AnswerInteraction:
             return _words_for(given, request)
 
 
-def _words_for(given: Respond, request: InteractionRequested) -> AnswerInteraction:
+def _words_for(given: RespondRequest, request: InteractionRequested) -> AnswerInteraction:
     """Return the answer to a question: one of its options by its words, else the words."""
     options = request.options or ()
     chosen = option_named(given.answer, options) if given.answer.strip() else None

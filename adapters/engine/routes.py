@@ -39,7 +39,7 @@ from adapters.contract.faces import (
 )
 from adapters.contract.faces.answers import json_answer, sse_headers
 from adapters.engine import requests, wire
-from adapters.engine.requests import Execute, Respond
+from adapters.engine.requests import ExecuteRequest, RespondRequest
 from adapters.engine.server import TASK_OPTION, EngineEncoder
 from adapters.model.base import Response
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
@@ -72,11 +72,11 @@ def _refuse(failure: Failure) -> Response:
 # POST /execute: run a turn, and stream it (section 6).
 
 
-def _parse_execute(body: bytes, _: Incoming) -> Execute:
+def _parse_execute(body: bytes, _: Incoming) -> ExecuteRequest:
     return requests.parse_execute(body)
 
 
-def _task_of(_: Incoming, wanted: Execute) -> Target:
+def _task_of(_: Incoming, wanted: ExecuteRequest) -> Target:
     return Chosen(wanted.task_id)
 
 
@@ -95,18 +95,18 @@ def _check(message: SendMessage, backends: Sequence[Backend]) -> None:
             )
 
 
-def _open(_: Incoming, wanted: Execute, place: Place) -> Opening:
+def _open(_: Incoming, wanted: ExecuteRequest, place: Place) -> Opening:
     # What the backend cannot carry leaves no empty task behind.
     _check(wanted.message, place.backends)
     return Opening([wanted.message], wanted.blobs, options={TASK_OPTION: wanted.task_id})
 
 
-def _message(_: Incoming, seen: _Seen, wanted: Execute) -> Sequence[AnyCommand]:
+def _message(_: Incoming, seen: _Seen, wanted: ExecuteRequest) -> Sequence[AnyCommand]:
     _check(wanted.message, [seen.backend])
     return [wanted.message]
 
 
-def _turn_of(_: Incoming, seen: _Seen, __: Execute, command_id: str) -> Reading | None:
+def _turn_of(_: Incoming, seen: _Seen, __: ExecuteRequest, command_id: str) -> Reading | None:
     turn = seen.encoder.turn_of(command_id)
     return None if turn is None else _reading(turn[1], turn=turn[0])
 
@@ -150,11 +150,11 @@ def _horizon(seen: _Seen) -> int:
 # POST /hitl/respond: answer what a task waits for (section 10.1).
 
 
-def _parse_respond(body: bytes, _: Incoming) -> Respond:
+def _parse_respond(body: bytes, _: Incoming) -> RespondRequest:
     return requests.parse_respond(body)
 
 
-def _asking(_: Incoming, given: Respond) -> Target:
+def _asking(_: Incoming, given: RespondRequest) -> Target:
     if given.task_id is not None:
         return Chosen(given.task_id)
 
@@ -165,7 +165,7 @@ def _asking(_: Incoming, given: Respond) -> Target:
     return That(shows_it)
 
 
-def _answer(_: Incoming, seen: _Seen, given: Respond) -> Sequence[AnyCommand]:
+def _answer(_: Incoming, seen: _Seen, given: RespondRequest) -> Sequence[AnyCommand]:
     shown = seen.encoder.request
     if shown is None or given.request_id not in (None, shown.request_id):
         text = (
@@ -175,7 +175,7 @@ def _answer(_: Incoming, seen: _Seen, given: Respond) -> Sequence[AnyCommand]:
     return [requests.to_command(given, shown)]
 
 
-def _resumed(_: Incoming, __: _Seen, given: Respond, done: Done) -> Response:
+def _resumed(_: Incoming, __: _Seen, given: RespondRequest, done: Done) -> Response:
     answered = given.request_id
     for command in done.commands:
         assert isinstance(command, AnswerInteraction)
@@ -185,7 +185,7 @@ def _resumed(_: Incoming, __: _Seen, given: Respond, done: Done) -> Response:
     return json_answer(200, requests.resumed_body(answered))
 
 
-def _blobs(said: Execute | Respond) -> Mapping[str, bytes]:
+def _blobs(said: ExecuteRequest | RespondRequest) -> Mapping[str, bytes]:
     return said.blobs
 
 

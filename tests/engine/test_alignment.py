@@ -20,8 +20,8 @@ from adapters.engine.alignment import (
     LACKS,
     UNCLEAR,
     Alignment,
-    Known,
-    Reached,
+    MarkedFrame,
+    StreamPosition,
     mark_of,
     mark_of_text,
 )
@@ -333,8 +333,10 @@ def test_the_print_of_a_long_frame_is_that_of_its_value() -> None:
 
 
 def test_readings_of_many_holes_are_bounded() -> None:
-    reached = Reached()
-    known = [Known("text_delta", {"text": "a"}, b"", mark_of("text_delta", {"text": "a"}, b""))]
+    reached = StreamPosition()
+    known = [
+        MarkedFrame("text_delta", {"text": "a"}, b"", mark_of("text_delta", {"text": "a"}, b""))
+    ]
     for _ in range(200):
         reached.count(known[0].mark)
         reached.count_garbled(1, framed=True)
@@ -425,7 +427,7 @@ def test_of_frames_that_wait_for_the_place_the_oldest_are_forgotten(
 ) -> None:
     letters = [text(letter) for letter in "abcdefghijkl"]
     monkeypatch.setattr(alignment, kept, 4 if kept == "KEPT" else 4 * len(letters[0].data))
-    reached = Reached()
+    reached = StreamPosition()
     seen = [known(item) for item in letters]
     for item in seen[:10]:
         reached.count(item.mark)
@@ -443,6 +445,6 @@ def test_of_frames_that_wait_for_the_place_the_oldest_are_forgotten(
     assert found.decide().gap == LACKS
 
 
-def known(item: SseFrame) -> Known:
+def known(item: SseFrame) -> MarkedFrame:
     payload = json.loads(item.data)
-    return Known(item.event, payload, item.data, mark_of(item.event, payload, item.data))
+    return MarkedFrame(item.event, payload, item.data, mark_of(item.event, payload, item.data))

@@ -12,8 +12,8 @@ import pytest
 from adapters.contract.mapping import parse_mapping
 from adapters.driving.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
 from adapters.engine.client import ABILITIES, APPROVAL_OPTIONS, EngineClient, refusal
-from adapters.engine.client.asking import QUOTED
-from adapters.engine.client.early import MOST_EARLY
+from adapters.engine.client.early_results import MOST_EARLY
+from adapters.engine.client.interactions import QUOTED
 from adapters.engine.client.work import KEPT_BYTES
 from adapters.model import commands as cmd
 from adapters.model import events as ev

@@ -28,12 +28,12 @@ PNG = b"\x89PNG\r\n\x1a\n"
 PNG_BASE64 = "iVBORw0KGgo="
 
 
-def execute(**members: Any) -> requests.Execute:
+def execute(**members: Any) -> requests.ExecuteRequest:
     body = {"message": "hello", "task_id": "survey-12", **members}
     return requests.parse_execute(json.dumps(body).encode())
 
 
-def respond(answer: str = "yes", **members: Any) -> requests.Respond:
+def respond(answer: str = "yes", **members: Any) -> requests.RespondRequest:
     body = {"task_id": "survey-12", "answer": answer, **members}
     return requests.parse_respond(json.dumps(body).encode())
 
@@ -237,7 +237,7 @@ def test_an_answer_of_a_wrong_form_is_refused(members: dict[str, Any]) -> None:
     ("query", "after"), [({}, 0), ({"after": "0"}, 0), ({"after": "1777800015002"}, 1777800015002)]
 )
 def test_after_is_a_count_of_milliseconds(query: dict[str, str], after: int) -> None:
-    assert requests.parse_replay(query) == requests.Replay(after=after, task_id=None)
+    assert requests.parse_replay(query) == requests.ReplayQuery(after=after, task_id=None)
 
 
 @pytest.mark.parametrize("after", ["", "-1", "1.5", "1e3", "now", "٣", "9" * 17])

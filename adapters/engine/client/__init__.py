@@ -14,15 +14,16 @@ The rooms, each of which calls only those below it:
 * `codec`: the contract, the hot path of deltas, the time;
 * `replies`: what became of requests; `frames`: which handler a frame has, what is held, what is
   late;
-* `ending`: the ends of a turn;
+* `turn_end`: the ends of a turn;
 * `work`: text, tools, usage; `posts`: commands as requests;
-* `asking`: requests to a person, and their answers;
-* `turns`: turns, steps, blocks; `reading`: streams and replays;
+* `interactions`: requests to a person, and their answers;
+* `early_results`: results before their calls;
+* `turns`: turns, steps, blocks; `streams`: live bodies and replays;
 * `state`: the records, and how they are stored.
 """
 
-from adapters.engine.client.asking import APPROVAL_OPTIONS
 from adapters.engine.client.codec import EngineClient
+from adapters.engine.client.interactions import APPROVAL_OPTIONS
 from adapters.engine.client.posts import ABILITIES
 from adapters.engine.client.replies import refusal
 

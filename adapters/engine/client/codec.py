@@ -12,10 +12,25 @@ import orjson
 
 from adapters.driving.part import Out, soonest
 from adapters.engine import wire
-from adapters.engine.alignment import Decision, Known, Reached, mark_of, mark_of_text
-from adapters.engine.client import asking, early, ending, frames, posts, replies, turns
-from adapters.engine.client.reading import Reading, known_of
-from adapters.engine.client.state import BLOCK, RECORDS, Block, Seen, State, native_of
+from adapters.engine.alignment import Decision, MarkedFrame, StreamPosition, mark_of, mark_of_text
+from adapters.engine.client import (
+    early_results,
+    frames,
+    interactions,
+    posts,
+    replies,
+    turn_end,
+    turns,
+)
+from adapters.engine.client.state import (
+    BLOCK,
+    RECORDS,
+    EngineBlock,
+    EngineClientState,
+    EngineFrame,
+    native_of,
+)
+from adapters.engine.client.streams import EngineStreams, known_of
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -37,7 +52,7 @@ class EngineClient(ClientCodec):
     framing: Literal["sse", "ndjson"] = "sse"
     history = Ability(Support.EMULATED, "as text before the next message")
     records = RECORDS
-    filled = (State, Block)
+    filled = (EngineClientState, EngineBlock)
     refuses_credential = staticmethod(replies.is_of_credential)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -46,10 +61,10 @@ class EngineClient(ClientCodec):
         self.abilities: Mapping[str, Ability] = (
             posts.ABILITIES_DENYING if self._denies else posts.ABILITIES
         )
-        self._s = State()
-        self._reached = Reached()
-        self._kept = CodecCheckpoint(EngineClient, "the state of an Engine's session")
-        self._reading = Reading()
+        self._s = EngineClientState()
+        self._reached = StreamPosition()
+        self._kept = Kept(EngineClient, "the state of an Engine's session")
+        self._streams = EngineStreams()
         # The last delta of the open block, of which the next one is made, and its native name.
         self._last: ev.TextDelta | ev.ReasoningDelta | None = None
         self._last_name = ""
@@ -72,7 +87,7 @@ class EngineClient(ClientCodec):
             case cmd.SendMessage():
                 call = posts.execute(self._task, command_id, command)
                 turns.expect(self._s, command_id, command)
-                self._reading.sent(call)
+                self._streams.sent(call)
                 return call
             case cmd.AnswerInteraction():
                 ask = self._s.asks.open.get(command.request_id)
@@ -87,7 +102,7 @@ class EngineClient(ClientCodec):
                 call = posts.deny(self._task, command_id)
             case _:
                 raise NotSupported(f"engine: nothing carries `{command.TYPE}`")
-        asking.give(self._s, command_id, command)
+        interactions.give(self._s, command_id, command)
         return call
 
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
@@ -96,12 +111,12 @@ class EngineClient(ClientCodec):
             case cmd.SendMessage():
                 # Evidence is a turn in replay that we have not seen; `streams` asks for it.
                 turns.expect(self._s, command_id, command)
-                self._reading.sent(None)
+                self._streams.sent(None)
                 return None
             case cmd.Interrupt() if not self._denies:
                 return None
             case cmd.AnswerInteraction() | cmd.Interrupt():
-                asking.give(self._s, command_id, command)
+                interactions.give(self._s, command_id, command)
                 return replies.look(self._s, command_id)
             case _:
                 return None
@@ -118,7 +133,7 @@ class EngineClient(ClientCodec):
 
     def streams(self) -> tuple[Call, ...]:
         s = self._s
-        if self._reading.live is not None or self._reading.rest:
+        if self._streams.live is not None or self._streams.rest:
             return ()
         if s.turn is None and s.ledger.message is None:
             return ()
@@ -132,7 +147,7 @@ class EngineClient(ClientCodec):
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
         self._kept.touched = True
         self._last = None
-        self._reading.opened(call, self._reached, idle=self._s.turn is None)
+        self._streams.opened(call, self._reached, idle=self._s.turn is None)
         if call.name == "replay":
             return []
         assert call.command_id is not None
@@ -141,7 +156,7 @@ class EngineClient(ClientCodec):
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         self._kept.touched = True
         if call.stream:
-            self._reading.over(call)
+            self._streams.over(call)
         if call.name == "look":
             return self._follow(
                 replies.looked(self._s, self._task, response, self._reached.time, now)
@@ -151,7 +166,7 @@ class EngineClient(ClientCodec):
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
         self._kept.touched = True
         if call.stream:
-            self._reading.over(call)
+            self._streams.over(call)
         return self._follow(replies.no_reply(self._s, self._task, call, error, sent=sent, now=now))
 
     def _follow(self, out: Out) -> list[ev.Event]:
@@ -162,14 +177,14 @@ class EngineClient(ClientCodec):
 
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
         self._kept.touched = True
-        if self._reading.live is not call:
+        if self._streams.live is not call:
             return []
-        decision = self._reading.closed(reason)
+        decision = self._streams.closed(reason)
         if reason is CloseReason.STOPPED:
             return []
         out = self._take_sorted(decision, now)
-        if self._reading.rest:
-            self._reading.ended = reason
+        if self._streams.rest:
+            self._streams.ended = reason
         else:
             out += self._end_at(reason)
         self._set_alarm()
@@ -177,10 +192,10 @@ class EngineClient(ClientCodec):
 
     def _end_at(self, reason: CloseReason) -> list[ev.Event]:
         """Record that a body is over, all of which is processed."""
-        self._reading.ended = None
+        self._streams.ended = None
         end = self._s.ending
         if end is not None and (reason is CloseReason.ENDED or end.error is not None):
-            return ending.end(self._s)
+            return turn_end.end(self._s)
         return []
 
     def give_up(
@@ -188,11 +203,11 @@ class EngineClient(ClientCodec):
     ) -> list[ev.Event]:
         self._kept.touched = True
         self._last = None
-        self._reading.drop()
+        self._streams.drop()
         before = self._s.turns
-        out = ending.lost(self._s, raw.error_info(error, SESSION_LOST))
+        out = turn_end.lost(self._s, raw.error_info(error, SESSION_LOST))
         if self._s.turns != before:
-            self._reading.turn_begun()
+            self._streams.turn_begun()
         self._set_alarm()
         return out
 
@@ -203,27 +218,29 @@ class EngineClient(ClientCodec):
 
     @property
     def patience(self) -> int:  # type: ignore[override]
-        return self._reading.patience(paused=self._s.ask is not None)
+        return self._streams.patience(paused=self._s.ask is not None)
 
     # Time.
 
     def tick(self, now: int) -> list[ev.Event]:
         self._kept.touched = True
         s = self._s
-        decision = self._reading.tick(now)
+        decision = self._streams.tick(now)
         out = self._work_off(now, SLICE) if decision is None else self._take_sorted(decision, now)
         out += s.held.tick(now)
-        if not self._reading.rest:
-            out += early.tick(s, now)
-        if s.end_due is not None and now >= s.end_due and not self._reading.rest:
-            out += ending.end(s)
+        if not self._streams.rest:
+            out += early_results.tick(s, now)
+        if s.end_due is not None and now >= s.end_due and not self._streams.rest:
+            out += turn_end.end(s)
         self._calls += [replies.look(s, command_id) for command_id in s.doubts.due_at(now)]
         self._set_alarm()
         return out
 
     def _set_alarm(self) -> None:
         s = self._s
-        self.wake_at = soonest(s.held.due, early.due(s), s.end_due, s.doubts.due, self._reading.due)
+        self.wake_at = soonest(
+            s.held.due, early_results.due(s), s.end_due, s.doubts.due, self._streams.due
+        )
 
     # The state.
 
@@ -252,11 +269,11 @@ class EngineClient(ClientCodec):
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
         if stored := newest(*self._kept.restore(snapshot, position)):
             (reached, block), state = stored
-            self._reached = Reached.load(reached)
-            self._s = fill(State, state)
-            self._s.block = fill(Block, dict(zip(BLOCK, block, strict=True)))
+            self._reached = StreamPosition.load(reached)
+            self._s = fill(EngineClientState, state)
+            self._s.block = fill(EngineBlock, dict(zip(BLOCK, block, strict=True)))
         self._last = None
-        self._reading = Reading()
+        self._streams = EngineStreams()
         self._set_alarm()
 
     # Frames.
@@ -296,26 +313,26 @@ class EngineClient(ClientCodec):
         elif payload.get("task_id") not in (None, self._task):
             # Section 11.3: replay has no task parameter, so other tasks may be between ours.
             return []
-        self._reading.torn = False
+        self._streams.torn = False
         return mended + self._read(known_of(name, payload, frame.data), now)
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
-        self._reading.torn = True
+        self._streams.torn = True
         mark = mark_of("", None, offending)
-        return self._read(Known("", None, offending, mark, reason=reason), now)
+        return self._read(MarkedFrame("", None, offending, mark, reason=reason), now)
 
-    def _read(self, frame: Known, now: int) -> list[ev.Event]:
+    def _read(self, frame: MarkedFrame, now: int) -> list[ev.Event]:
         """Make events of a frame: of a replay, where that is not known yet."""
-        if self._reading.rest:
+        if self._streams.rest:
             # Behind what waits, which gets shorter with each frame that comes.
-            self._reading.rest.append(frame)
+            self._streams.rest.append(frame)
             out = self._work_off(now, 2)
             self._set_alarm()
             return out
-        if self._reading.alignment is None:
+        if self._streams.alignment is None:
             return self._take(frame, now)
         in_turn = self._s.turn is not None
-        out = self._take_sorted(self._reading.sort(frame, now, in_turn=in_turn), now)
+        out = self._take_sorted(self._streams.sort(frame, now, in_turn=in_turn), now)
         self._set_alarm()
         return out
 
@@ -336,7 +353,7 @@ class EngineClient(ClientCodec):
                     synthetic=True,
                 )
             )
-        self._reading.rest.extend(decision.frames)
+        self._streams.rest.extend(decision.frames)
         return out + self._work_off(now, SLICE)
 
     def _work_off(self, now: int, most: int) -> list[ev.Event]:
@@ -346,35 +363,35 @@ class EngineClient(ClientCodec):
         turn that waits.
         """
         out: list[ev.Event] = []
-        reading = self._reading
-        while reading.rest and (most > 0 or self._s.turn is None):
-            out += self._take(reading.rest.popleft(), now)
+        streams = self._streams
+        while streams.rest and (most > 0 or self._s.turn is None):
+            out += self._take(streams.rest.popleft(), now)
             most -= 1
-        if reading.rest:
+        if streams.rest:
             # The next delta that comes stands behind them.
             self._last = None
-        elif reading.ended is not None:
-            out += self._end_at(reading.ended)
+        elif streams.ended is not None:
+            out += self._end_at(streams.ended)
         return out
 
-    def _take(self, frame: Known, now: int) -> list[ev.Event]:
+    def _take(self, frame: MarkedFrame, now: int) -> list[ev.Event]:
         """Make events of a frame that is new."""
         touched, self._kept.touched = self._kept.touched, True
         self._last = None
-        s, reading, reached = self._s, self._reading, self._reached
+        s, streams, reached = self._s, self._streams, self._reached
         name, payload = frame.name, frame.payload
         if payload is None:
             return self._take_garbled(frame, now)
-        reading.went_on()
+        streams.went_on()
         reached.count(frame.mark, frame.time, frame.begins)
         native = native_of(name, payload, reached.frames)
-        seen = Seen(name, payload, native, now, len(frame.data))
-        if frames.is_late(s, name, payload, may_begin=reading.may_begin):
+        seen = EngineFrame(name, payload, native, now, len(frame.data))
+        if frames.is_late(s, name, payload, may_begin=streams.may_begin):
             return frames.late(s, seen)
         before = s.turns
         out = frames.meaning(s, seen)
         if s.turns != before:
-            reading.turn_begun()
+            streams.turn_begun()
         last = out[-1] if out else None
         if name in _DELTAS and isinstance(last, ev.TextDelta | ev.ReasoningDelta):
             if len(payload) == 1 and s.ending is None:
@@ -386,8 +403,8 @@ class EngineClient(ClientCodec):
         self._set_alarm()
         return out
 
-    def _take_garbled(self, frame: Known, now: int) -> list[ev.Event]:
-        if self._reading.is_echo(frame.mark):
+    def _take_garbled(self, frame: MarkedFrame, now: int) -> list[ev.Event]:
+        if self._streams.is_echo(frame.mark):
             return []
         self._reached.count_garbled(frame.mark, framed=frame.reason is None)
         reason = frame.reason
@@ -396,14 +413,14 @@ class EngineClient(ClientCodec):
         garbled = raw.garbled(wire.DIALECT, reason, frame.data, turn_id=self._s.turn)
         out = frames.hold(self._s, [garbled], frame.name, now)
         if reason != TORN:
-            s, reading, before = self._s, self._reading, self._s.turns
+            s, streams, before = self._s, self._streams, self._s.turns
             seen = frames.salvaged(frame, self._task, self._reached.frames, now)
             if seen is not None and not frames.is_late(
-                s, seen.name, seen.payload, may_begin=reading.may_begin
+                s, seen.name, seen.payload, may_begin=streams.may_begin
             ):
                 out += frames.meaning(s, seen)
             if s.turns != before:
-                reading.turn_begun()
+                streams.turn_begun()
         self._set_alarm()
         return out
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters.engine.alignment import Known
-from adapters.engine.client import asking, early, ending, work
-from adapters.engine.client.state import Seen, State, native_of
+from adapters.engine.alignment import MarkedFrame
+from adapters.engine.client import early_results, interactions, turn_end, work
+from adapters.engine.client.state import EngineClientState, EngineFrame, native_of
 from adapters.model import events as ev
 from adapters.wire.partial_recovery import block_of, salvage
 
-_Handler = Callable[[State, Seen], list[ev.Event]]
+_Handler = Callable[[EngineClientState, EngineFrame], list[ev.Event]]
 
 _HANDLERS: Mapping[str, _Handler] = {
-    "thread_lifecycle": ending.lifecycle,
-    "error": ending.error,
+    "thread_lifecycle": turn_end.lifecycle,
+    "error": turn_end.error,
     "text_delta": work.text,
     "thinking_delta": work.thinking,
     "content_block_start": work.block_start,
     "content_block_stop": work.block_stop,
     "tool_call": work.tool_call,
     "tool_result": work.tool_result,
-    "hitl_request": asking.requested,
-    "hitl_resolved": asking.resolved,
+    "hitl_request": interactions.requested,
+    "hitl_resolved": interactions.resolved,
     "working_memory_update": work.memory,
     "compaction_event": work.compaction,
     "usage": work.usage,
@@ -47,13 +47,13 @@ _CALL = "tool_call"
 """The one event that brings a call."""
 
 
-def meaning(s: State, seen: Seen) -> list[ev.Event]:
+def meaning(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Return what a frame means, as far as that may be told now."""
     handler = _HANDLERS.get(seen.name, work.unknown)
     return hold(s, handler(s, seen), seen.name, seen.now)
 
 
-def hold(s: State, events: list[ev.Event], name: str, now: int) -> list[ev.Event]:
+def hold(s: EngineClientState, events: list[ev.Event], name: str, now: int) -> list[ev.Event]:
     """Let events of a frame through, or keep them behind a call that is held."""
     if name in _SETTLING:
         return s.held.let_go() + events
@@ -71,12 +71,12 @@ def hold(s: State, events: list[ev.Event], name: str, now: int) -> list[ev.Event
     return s.held.let_go(returned) + s.held.keep(events, now)
 
 
-def is_late(s: State, name: str, payload: dict[str, Any], *, may_begin: bool) -> bool:
+def is_late(s: EngineClientState, name: str, payload: dict[str, Any], *, may_begin: bool) -> bool:
     """Say whether a frame belongs to a turn that is over: one begins with `started` (9.1), or where
     `may_begin` says that one is awaited."""
     if name not in _OF_TURN:
         return False
-    if name == "thread_lifecycle" and payload.get("phase") not in ending.LAST_PHASES:
+    if name == "thread_lifecycle" and payload.get("phase") not in turn_end.LAST_PHASES:
         return False
     if s.turn is None:
         return not may_begin
@@ -84,14 +84,14 @@ def is_late(s: State, name: str, payload: dict[str, Any], *, may_begin: bool) ->
     return named is not None and named != s.turn and named == s.last_turn
 
 
-def late(s: State, seen: Seen) -> list[ev.Event]:
+def late(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Say what a late frame means, as of its turn: the normalizer puts it aside."""
     if seen.name == "thread_lifecycle":
         return []
     if s.last_turn is None:
         return work.unknown(s, seen)
     if seen.name == "error":
-        error = ending.error_of(seen.payload)
+        error = turn_end.error_of(seen.payload)
         return [
             ev.ErrorReported(
                 thread_id=ev.MAIN,
@@ -101,8 +101,8 @@ def late(s: State, seen: Seen) -> list[ev.Event]:
                 native=seen.native,
             )
         ]
-    beside = State(turn=s.last_turn)
-    events = _HANDLERS[seen.name](beside, seen) + early.let_go(beside)
+    beside = EngineClientState(turn=s.last_turn)
+    events = _HANDLERS[seen.name](beside, seen) + early_results.let_go(beside)
     return [event for event in events if not isinstance(event, ev.StepStarted)]
 
 
@@ -112,7 +112,7 @@ _SALVAGED = frozenset(
 """Events whose ids and ends count, though the rest of them cannot be read."""
 
 
-def salvaged(frame: Known, task: str, number: int, now: int) -> Seen | None:
+def salvaged(frame: MarkedFrame, task: str, number: int, now: int) -> EngineFrame | None:
     """Return what can be read of a frame of a task that cannot be read to its end, None where that
     means nothing. `number` is the frame's."""
     name, data = (frame.name, frame.data) if frame.name else block_of(frame.data)
@@ -121,4 +121,4 @@ def salvaged(frame: Known, task: str, number: int, now: int) -> Seen | None:
         return None
     if name == "tool_result" and "error" not in payload:
         payload.setdefault("output", frame.reason or "The result cannot be read.")
-    return Seen(name, payload, native_of(name, payload, number), now, len(data))
+    return EngineFrame(name, payload, native_of(name, payload, number), now, len(data))

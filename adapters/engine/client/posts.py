@@ -8,7 +8,7 @@ from multidict import CIMultiDict, MultiDict
 
 from adapters.driving.asks import Ask
 from adapters.engine import wire
-from adapters.engine.client.asking import allows
+from adapters.engine.client.interactions import allows
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, Call, Request, Support

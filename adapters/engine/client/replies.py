@@ -12,9 +12,9 @@ from typing import Any
 from adapters.driving.doubts import Evidence, Verdict
 from adapters.driving.part import Out
 from adapters.engine import wire
-from adapters.engine.client import asking
+from adapters.engine.client import interactions
 from adapters.engine.client.posts import pending
-from adapters.engine.client.state import Seen, State
+from adapters.engine.client.state import EngineClientState, EngineFrame
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, Response
@@ -84,7 +84,7 @@ def _is_ok(response: Response) -> bool:
 # What came of a call.
 
 
-def reply(s: State, task: str, call: Call, response: Response, now: int) -> Out:
+def reply(s: EngineClientState, task: str, call: Call, response: Response, now: int) -> Out:
     """Hear the reply to a call, or what came in the place of a stream."""
     match call.name:
         case "replay":
@@ -105,7 +105,9 @@ def reply(s: State, task: str, call: Call, response: Response, now: int) -> Out:
             return _answered(s, _command_of(call), response)
 
 
-def no_reply(s: State, task: str, call: Call, error: DragomanError, *, sent: bool, now: int) -> Out:
+def no_reply(
+    s: EngineClientState, task: str, call: Call, error: DragomanError, *, sent: bool, now: int
+) -> Out:
     """Record that a call got no reply; `sent` is false when the Engine surely never saw it."""
     info = raw.error_info(error)
     match call.name:
@@ -136,7 +138,7 @@ def _command_of(call: Call) -> str:
 # An answer.
 
 
-def _answered(s: State, command_id: str, response: Response) -> Out:
+def _answered(s: EngineClientState, command_id: str, response: Response) -> Out:
     """Hear the reply to an answer."""
     if _is_ok(response):
         return Out(s.ledger.settle(command_id, "taken"))
@@ -150,13 +152,13 @@ def _answered(s: State, command_id: str, response: Response) -> Out:
     return _not_taken(s, command_id, error)
 
 
-def _not_taken(s: State, command_id: str, error: ev.ErrorInfo) -> Out:
+def _not_taken(s: EngineClientState, command_id: str, error: ev.ErrorInfo) -> Out:
     """Record that an answer did not count: the open request can be answered again."""
     told = s.ledger.settle(command_id, "refused", error)
     return Out([*told, *s.asks.release(command_id, s.turn)])
 
 
-def forget(s: State, command_ids: Collection[str]) -> list[ev.Event]:
+def forget(s: EngineClientState, command_ids: Collection[str]) -> list[ev.Event]:
     """Expect nothing more of commands: what they answered can be answered again."""
     out: list[ev.Event] = []
     for command_id in command_ids:
@@ -166,19 +168,21 @@ def forget(s: State, command_ids: Collection[str]) -> list[ev.Event]:
     return out
 
 
-def _doubt(s: State, command_id: str, error: ev.ErrorInfo) -> Out:
+def _doubt(s: EngineClientState, command_id: str, error: ev.ErrorInfo) -> Out:
     """Say that an answer may have arrived, and look: what is pending tells."""
     message = f"{error.message} What is pending will show whether the answer arrived."
     return Out([raw.in_doubt(message, error.code, quote=error.quote)], [look(s, command_id)])
 
 
-def look(s: State, command_id: str) -> Call:
+def look(s: EngineClientState, command_id: str) -> Call:
     """Ask what is pending: it tells what became of an answer."""
     s.doubts.look(command_id)
     return pending("pending", command_id)
 
 
-def _looked_up(s: State, task: str, command_id: str, found: list[Any] | None, now: int) -> Out:
+def _looked_up(
+    s: EngineClientState, task: str, command_id: str, found: list[Any] | None, now: int
+) -> Out:
     """Hear what is pending, None where it could not be read."""
     match s.doubts.hear(command_id, _evidence(s, task, command_id, found), now):
         case Verdict.TAKEN:
@@ -194,7 +198,9 @@ def _looked_up(s: State, task: str, command_id: str, found: list[Any] | None, no
             return Out()
 
 
-def _evidence(s: State, task: str, command_id: str, found: list[Any] | None) -> Evidence:
+def _evidence(
+    s: EngineClientState, task: str, command_id: str, found: list[Any] | None
+) -> Evidence:
     """Say what a list shows of an answer."""
     if s.asks.given_by(command_id) is None:
         # The request is resolved, or there is another one: the turn went on.
@@ -204,7 +210,7 @@ def _evidence(s: State, task: str, command_id: str, found: list[Any] | None) -> 
     return Evidence.MISSING if _is_open(s, task, found) else Evidence.SHOWN
 
 
-def _is_open(s: State, task: str, found: list[Any]) -> bool:
+def _is_open(s: EngineClientState, task: str, found: list[Any]) -> bool:
     """Say whether records of `/hitl/pending` have the request that we wait for."""
     for item in found:
         if isinstance(item, dict):
@@ -214,7 +220,7 @@ def _is_open(s: State, task: str, found: list[Any]) -> bool:
     return False
 
 
-def _not_pending(s: State, task: str, command_id: str, found: list[Any] | None) -> Out:
+def _not_pending(s: EngineClientState, task: str, command_id: str, found: list[Any] | None) -> Out:
     """Hear what is pending after an answer that the Engine has no request for."""
     if command_id not in s.ledger.open:
         # The stream was faster, and has told.
@@ -227,20 +233,20 @@ def _not_pending(s: State, task: str, command_id: str, found: list[Any] | None) 
     return Out([*told.events, *_answered_elsewhere(s, task, found).events])
 
 
-def _answered_elsewhere(s: State, task: str, found: list[Any] | None) -> Out:
+def _answered_elsewhere(s: EngineClientState, task: str, found: list[Any] | None) -> Out:
     """Hear what is pending after a 404: a request that is listed can be answered again."""
     if s.ask is None or s.ask.given is not None:
         # The stream has told, or what becomes of the next answer will.
         return Out()
     if found is not None and _is_open(s, task, found):
         return Out()
-    return Out(asking.infer_resolved(s))
+    return Out(interactions.infer_resolved(s))
 
 
 # What is asked when the stream tells nothing.
 
 
-def looked(s: State, task: str, response: Response, after: int | None, now: int) -> Out:
+def looked(s: EngineClientState, task: str, response: Response, after: int | None, now: int) -> Out:
     """Take what is pending: a request may be over that the turn waits for, and one be asked that
     the stream did not show. `after` is the newest time that the stream has told: what was asked
     before that was shown, and is over where it is not open."""
@@ -255,5 +261,5 @@ def looked(s: State, task: str, response: Response, after: int | None, now: int)
         if name_of(item.get("request_id")) is None or at is None or at <= (after or 0):
             continue
         native = ev.NativeRef(dialect=wire.DIALECT, type="hitl_request", at=item["created_at"])
-        out += asking.requested(s, Seen("hitl_request", item, native, now, 0))
+        out += interactions.requested(s, EngineFrame("hitl_request", item, native, now, 0))
     return Out(out)

@@ -1,7 +1,7 @@
 """What must survive a restart of an Engine session, typed, and what of it earlier releases stored.
 
-`State` changes with what happens; `State.block` and `Reached` change with every delta. These two
-are the place that `adapters.model.stored.CodecCheckpoint` speaks of.
+`EngineClientState` changes with what happens; its `block` and `StreamPosition` change with every
+delta. These two are the place that `adapters.model.stored.Kept` speaks of.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from adapters.driving.held import HOLD_MS, Held
 from adapters.driving.ledger import Input, Ledger
 from adapters.driving.part import NOT_STORED
 from adapters.engine import wire
-from adapters.engine.alignment import Reached, Trail
+from adapters.engine.alignment import StreamPosition, Trail
 from adapters.model import events as ev
 from adapters.model.raw import Raw
 from adapters.model.stored import adapter_of
@@ -27,7 +27,7 @@ Kind = Literal["text", "reasoning"]
 
 
 @dataclasses.dataclass(slots=True)
-class OpenCall:
+class EngineToolCall:
     """A call without result; `asked` when a person was asked about it. `size` is how many bytes its
     frame had; the input is not `kept` where there are many such bytes."""
 
@@ -39,7 +39,7 @@ class OpenCall:
 
 
 @dataclasses.dataclass(slots=True)
-class Early:
+class EarlyResult:
     """A result that came before its call, at a time; neither may have an id."""
 
     event: Raw
@@ -54,7 +54,7 @@ class Early:
 
 
 @dataclasses.dataclass(slots=True)
-class Ending:
+class EngineTurnEnd:
     """How the turn ends, as the first of its terminal events has said; others may add to it.
 
     `at` is when it came.
@@ -68,7 +68,7 @@ class Ending:
 
 
 @dataclasses.dataclass(slots=True)
-class Block:
+class EngineBlock:
     """The block of text or reasoning that the stream is in; `over` when its end was announced."""
 
     kind: Kind | None = None
@@ -78,7 +78,7 @@ class Block:
 
 
 @dataclasses.dataclass(slots=True)
-class State:
+class EngineClientState:
     """What must survive a restart, besides how far the stream was read."""
 
     # The turn and the step that are open, and how many there were.
@@ -89,12 +89,12 @@ class State:
     steps: int = 0
     calls_in_step: bool = False
     messages: int = 0
-    ending: Ending | None = None
+    ending: EngineTurnEnd | None = None
     # Calls without result, and how many had no name of their own.
-    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
+    calls: dict[str, EngineToolCall] = dataclasses.field(default_factory=dict)
     unnamed_calls: int = 0
     # Results that wait for their calls, and the ids of those that were told without.
-    early: list[Early] = dataclasses.field(default_factory=list)
+    early: list[EarlyResult] = dataclasses.field(default_factory=list)
     alone: list[str] = dataclasses.field(default_factory=list)
     unnamed_asks: int = 0
     # The parts.
@@ -103,7 +103,7 @@ class State:
     asks: Asks[Ask] = dataclasses.field(default_factory=Asks)
     held: Held = dataclasses.field(default_factory=Held)
     # In the place: it changes with every delta.
-    block: Annotated[Block, NOT_STORED] = dataclasses.field(default_factory=Block)
+    block: Annotated[EngineBlock, NOT_STORED] = dataclasses.field(default_factory=EngineBlock)
 
     @property
     def asked(self) -> str | None:
@@ -125,19 +125,27 @@ class State:
         return _ADAPTER.dump_json(self)
 
 
-_ADAPTER = adapter_of(State)
+_ADAPTER = adapter_of(EngineClientState)
 
-BLOCK = tuple(field.name for field in dataclasses.fields(Block))
+BLOCK = tuple(field.name for field in dataclasses.fields(EngineBlock))
 """The order in which a place has the block's fields."""
 
 RECORDS = (
-    *(Reached, Trail, Block, State, OpenCall, Early, Ending),
+    *(
+        StreamPosition,
+        Trail,
+        EngineBlock,
+        EngineClientState,
+        EngineToolCall,
+        EarlyResult,
+        EngineTurnEnd,
+    ),
     *(Ledger, Input, Doubts, Doubt, Asks, Ask, Given, Held),
 )
 """What is stored: a change in one of them is a new version."""
 
 
-class Seen(NamedTuple):
+class EngineFrame(NamedTuple):
     """A frame on its way to what handles it; `size` is how many bytes it has."""
 
     name: str

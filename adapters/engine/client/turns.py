@@ -9,25 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.driving.ledger import Input
-from adapters.engine.client.state import Block, State
+from adapters.engine.client.state import EngineBlock, EngineClientState
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.raw import BlockEnded
 
 
-def expect(s: State, command_id: str, command: cmd.SendMessage) -> None:
+def expect(s: EngineClientState, command_id: str, command: cmd.SendMessage) -> None:
     """Remember a message; one at a time, since a turn does not say whose it is."""
     s.ledger.drop_message()
     s.ledger.expect(Input(command_id, command.KIND, command.content))
 
 
-def in_turn(s: State, native: ev.NativeRef) -> list[ev.Event]:
+def in_turn(s: EngineClientState, native: ev.NativeRef) -> list[ev.Event]:
     """Begin the turn where the Engine left out `started`."""
     return [] if s.turn is not None else begin(s, None, native, synthetic=True)
 
 
 def begin(
-    s: State,
+    s: EngineClientState,
     turn_id: str | None,
     native: ev.NativeRef | None,
     *,
@@ -63,7 +63,7 @@ def begin(
     return out
 
 
-def over(s: State) -> None:
+def over(s: EngineClientState) -> None:
     """Forget what was open in the turn that has ended."""
     s.last_turn, s.turn, s.step, s.ending = s.turn, None, None, None
     s.calls.clear()
@@ -72,7 +72,7 @@ def over(s: State) -> None:
     s.block.kind, s.block.over = None, False
 
 
-def in_step(s: State, native: ev.NativeRef) -> list[ev.Event]:
+def in_step(s: EngineClientState, native: ev.NativeRef) -> list[ev.Event]:
     """Begin the model call whose work shows."""
     out = in_turn(s, native)
     if s.step is None:
@@ -90,7 +90,7 @@ def in_step(s: State, native: ev.NativeRef) -> list[ev.Event]:
 
 
 def end_step(
-    s: State, native: ev.NativeRef | None, usage: ev.Usage | None, *, synthetic: bool
+    s: EngineClientState, native: ev.NativeRef | None, usage: ev.Usage | None, *, synthetic: bool
 ) -> list[ev.Event]:
     """End the model call, and its block."""
     finish = "tool-calls" if s.calls_in_step else "stop"
@@ -111,9 +111,9 @@ def end_step(
     return out
 
 
-def end_block(s: State, finish_reason: str = "stop") -> list[ev.Event]:
+def end_block(s: EngineClientState, finish_reason: str = "stop") -> list[ev.Event]:
     """End the open block: its text is what was streamed."""
-    block: Block = s.block
+    block: EngineBlock = s.block
     kind = block.kind
     if kind is None:
         return []

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.engine import wire
-from adapters.engine.client import asking, early, turns
-from adapters.engine.client.state import IN_ANY, Kind, OpenCall, Seen, State
+from adapters.engine.client import early_results, interactions, turns
+from adapters.engine.client.state import (
+    IN_ANY,
+    EngineClientState,
+    EngineFrame,
+    EngineToolCall,
+    Kind,
+)
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.wire.jsonvalue import format_json, int_of, name_of, number_of, rest_of
@@ -25,21 +31,21 @@ later; ours."""
 # Text.
 
 
-def text(s: State, seen: Seen) -> list[ev.Event]:
+def text(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `text_delta`."""
     return _delta(s, seen, "text")
 
 
-def thinking(s: State, seen: Seen) -> list[ev.Event]:
+def thinking(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `thinking_delta`."""
     return _delta(s, seen, "reasoning")
 
 
-def _delta(s: State, seen: Seen, kind: Kind) -> list[ev.Event]:
+def _delta(s: EngineClientState, seen: EngineFrame, kind: Kind) -> list[ev.Event]:
     words = seen.payload.get("text")
     if not isinstance(words, str):
         return unknown(s, seen)
-    out = asking.infer_resolved(s)
+    out = interactions.infer_resolved(s)
     block = s.block
     if block.kind is not None and (block.kind != kind or block.over):
         out += turns.end_block(s)
@@ -65,7 +71,7 @@ def _delta(s: State, seen: Seen, kind: Kind) -> list[ev.Event]:
     return out
 
 
-def block_start(s: State, seen: Seen) -> list[ev.Event]:
+def block_start(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `content_block_start`."""
     if seen.payload.get("block_type") == "tool_use":
         out = turns.in_step(s, seen.native)
@@ -74,7 +80,7 @@ def block_start(s: State, seen: Seen) -> list[ev.Event]:
     return turns.end_block(s) + turns.in_step(s, seen.native)
 
 
-def block_stop(s: State, seen: Seen) -> list[ev.Event]:
+def block_stop(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `content_block_stop`."""
     if s.block.kind == "text":
         # Whether this text was the answer or led to a tool shows in what follows.
@@ -86,14 +92,14 @@ def block_stop(s: State, seen: Seen) -> list[ev.Event]:
 # Tools.
 
 
-def tool_call(s: State, seen: Seen) -> list[ev.Event]:
+def tool_call(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `tool_call` (section 8.6)."""
     payload = seen.payload
     named = name_of(payload.get("tool_call_id"))
     if named is not None and named in s.alone:
         # Its result was told without it.
         return unknown(s, seen)
-    out = asking.infer_resolved(s) + turns.in_step(s, seen.native)
+    out = interactions.infer_resolved(s) + turns.in_step(s, seen.native)
     s.calls_in_step = True
     out += turns.end_block(s, "tool-calls")
     call_id = named
@@ -103,9 +109,9 @@ def tool_call(s: State, seen: Seen) -> list[ev.Event]:
     tool = name_of(payload.get("tool")) or "unknown"
     # A dotted name belongs to a connector (section 8.6).
     server = tool.partition(".")[0] if "." in tool else None
-    returned = early.take(s, named, call_id, tool)
+    returned = early_results.take(s, named, call_id, tool)
     if not returned:
-        _open(s, call_id, OpenCall(tool, payload.get("input"), size=seen.size))
+        _open(s, call_id, EngineToolCall(tool, payload.get("input"), size=seen.size))
     out.append(
         ev.ToolCalled(
             thread_id=ev.MAIN,
@@ -123,7 +129,7 @@ def tool_call(s: State, seen: Seen) -> list[ev.Event]:
     return out + returned
 
 
-def _open(s: State, call_id: str, call: OpenCall) -> None:
+def _open(s: EngineClientState, call_id: str, call: EngineToolCall) -> None:
     """Remember a call, with its input where there is room for it."""
     before = s.calls.get(call_id)
     others = sum([one.size for one in s.calls.values() if one.kept and one is not before])
@@ -132,7 +138,7 @@ def _open(s: State, call_id: str, call: OpenCall) -> None:
     s.calls[call_id] = call
 
 
-def tool_result(s: State, seen: Seen) -> list[ev.Event]:
+def tool_result(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `tool_result` (section 8.7)."""
     payload = seen.payload
     call_id = _returning_call(s, seen)
@@ -140,7 +146,7 @@ def tool_result(s: State, seen: Seen) -> list[ev.Event]:
     ask = s.ask
     if ask is not None and (ask.call_id in (None, call_id) or ask.given is not None):
         # Another tool may report while one waits for a person (section 9.1).
-        out = asking.infer_resolved(s)
+        out = interactions.infer_resolved(s)
     out += turns.in_turn(s, seen.native)
     if s.ask is None:
         out += turns.end_step(s, None, None, synthetic=True)
@@ -163,11 +169,11 @@ def tool_result(s: State, seen: Seen) -> list[ev.Event]:
         extra=extra or None,
     )
     if call is None:
-        return out + early.keep(s, seen, event)
+        return out + early_results.keep(s, seen, event)
     return [*out, event]
 
 
-def _returning_call(s: State, seen: Seen) -> str:
+def _returning_call(s: EngineClientState, seen: EngineFrame) -> str:
     """Return the call of a result: by id, else the oldest that is unanswered (section 8.7)."""
     call_id = name_of(seen.payload.get("tool_call_id"))
     if call_id is not None:
@@ -197,7 +203,7 @@ def _tool_error(error: Any) -> ev.ErrorInfo:
 # What is told beside the work.
 
 
-def usage(s: State, seen: Seen) -> list[ev.Event]:
+def usage(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `usage`: it ends the model call."""
     payload = seen.payload
     told = ev.Usage(
@@ -215,14 +221,14 @@ def usage(s: State, seen: Seen) -> list[ev.Event]:
     ]
 
 
-def memory(s: State, seen: Seen) -> list[ev.Event]:
+def memory(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `working_memory_update`."""
     return [
         ev.MemoryUpdated(thread_id=ev.MAIN, turn_id=s.turn, value=seen.payload, native=seen.native)
     ]
 
 
-def compaction(s: State, seen: Seen) -> list[ev.Event]:
+def compaction(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `compaction_event` (section 8.11)."""
     payload = seen.payload
     strategy = payload.get("strategy")
@@ -239,7 +245,7 @@ def compaction(s: State, seen: Seen) -> list[ev.Event]:
     ]
 
 
-def unknown(s: State, seen: Seen) -> list[ev.Event]:
+def unknown(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take what has no meaning here: it survives to a frontend of the same dialect."""
     return [
         ev.Native(

@@ -12,7 +12,7 @@ from typing import Any
 from adapters.driving.asks import Ask, Given
 from adapters.driving.ledger import Input
 from adapters.engine.client import turns
-from adapters.engine.client.state import IN_ANY, OpenCall, Seen, State
+from adapters.engine.client.state import IN_ANY, EngineClientState, EngineFrame, EngineToolCall
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.interactions import answer_of
@@ -44,7 +44,9 @@ def allows(command: cmd.AnswerInteraction) -> bool:
     return APPROVAL_OPTIONS[0].id in command.option_ids
 
 
-def give(s: State, command_id: str, command: cmd.AnswerInteraction | cmd.Interrupt) -> None:
+def give(
+    s: EngineClientState, command_id: str, command: cmd.AnswerInteraction | cmd.Interrupt
+) -> None:
     """Remember an answer, where what it answers is still open. An interrupt denies."""
     s.ledger.expect(Input(command_id, command.KIND))
     if isinstance(command, cmd.Interrupt):
@@ -64,7 +66,7 @@ def _given(command_id: str, command: cmd.AnswerInteraction, kind: ev.Interaction
     return Given(command_id, "denied", answer)
 
 
-def requested(s: State, seen: Seen) -> list[ev.Event]:
+def requested(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `hitl_request` (section 8.8)."""
     payload, native = seen.payload, seen.native
     request_id = name_of(payload.get("request_id"))
@@ -110,7 +112,7 @@ def requested(s: State, seen: Seen) -> list[ev.Event]:
     return out
 
 
-def _unknown_of(seen: Seen, call_id: str | None) -> dict[str, Any]:
+def _unknown_of(seen: EngineFrame, call_id: str | None) -> dict[str, Any]:
     """Return what a request says that the model does not know, or that means nothing here."""
     payload = seen.payload
     extra = rest_of(payload, _REQUEST) or {}
@@ -124,7 +126,7 @@ def _unknown_of(seen: Seen, call_id: str | None) -> dict[str, Any]:
     return extra
 
 
-def _asking_call(s: State, payload: dict[str, Any], question: str) -> str | None:
+def _asking_call(s: EngineClientState, payload: dict[str, Any], question: str) -> str | None:
     """Return the open call that a permission is about (section 8.8).
 
     By id, else by what the question quotes and the tool it names, else the oldest.
@@ -144,7 +146,7 @@ def _asking_call(s: State, payload: dict[str, Any], question: str) -> str | None
     return best
 
 
-def _quotes(question: str, call: OpenCall) -> bool:
+def _quotes(question: str, call: EngineToolCall) -> bool:
     values = itertools.islice(call.input.values(), VALUES) if isinstance(call.input, dict) else ()
     return any(isinstance(v, str) and len(v) > 2 and v in question for v in values)
 
@@ -169,7 +171,7 @@ def _options(value: object) -> tuple[ev.Option, ...] | None:
     return tuple(options) or None
 
 
-def resolved(s: State, seen: Seen) -> list[ev.Event]:
+def resolved(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `hitl_resolved` (section 8.9)."""
     named = seen.payload.get("request_id")
     if isinstance(named, str) and named and named not in s.asks.open:
@@ -177,13 +179,13 @@ def resolved(s: State, seen: Seen) -> list[ev.Event]:
     return _resolve(s, native=seen.native, extra=rest_of(seen.payload, _RESOLVED))
 
 
-def infer_resolved(s: State) -> list[ev.Event]:
+def infer_resolved(s: EngineClientState) -> list[ev.Event]:
     """Take work after a request as the evidence where `hitl_resolved` was left out."""
     return _resolve(s, inferred=True)
 
 
 def _resolve(
-    s: State,
+    s: EngineClientState,
     *,
     native: ev.NativeRef | None = None,
     extra: dict[str, Any] | None = None,

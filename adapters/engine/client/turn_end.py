@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.engine.client import asking, early, turns
-from adapters.engine.client.state import IN_ANY, Ending, Seen, State
+from adapters.engine.client import early_results, interactions, turns
+from adapters.engine.client.state import IN_ANY, EngineClientState, EngineFrame, EngineTurnEnd
 from adapters.engine.client.work import unknown
 from adapters.model import events as ev
 from adapters.wire.errors import code_of
@@ -22,7 +22,7 @@ _ERROR = IN_ANY | {"error", "message", "details"}
 LAST_PHASES = ("completed", "errored")
 
 
-def lifecycle(s: State, seen: Seen) -> list[ev.Event]:
+def lifecycle(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `thread_lifecycle` (section 8.1)."""
     phase, turn_id = seen.payload.get("phase"), name_of(seen.payload.get("turn_id"))
     extra = rest_of(seen.payload, _LIFECYCLE)
@@ -34,7 +34,7 @@ def lifecycle(s: State, seen: Seen) -> list[ev.Event]:
             return out + turns.begin(s, turn_id, seen.native, extra=extra)
         case "completed" if s.ending is None:
             out = turns.in_turn(s, seen.native)
-            s.ending = Ending("completed", seen.now, native=seen.native, extra=extra)
+            s.ending = EngineTurnEnd("completed", seen.now, native=seen.native, extra=extra)
             return out + end(s)
         case "completed" | "errored":
             # The first of `error` and `errored` has fixed the outcome (section 9.3).
@@ -45,17 +45,22 @@ def lifecycle(s: State, seen: Seen) -> list[ev.Event]:
             return unknown(s, seen)
 
 
-def error(s: State, seen: Seen) -> list[ev.Event]:
+def error(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
     """Take `error` (section 8.2)."""
     out = turns.in_turn(s, seen.native)
     _fail(s, seen, error_of(seen.payload), rest_of(seen.payload, _ERROR))
     return out
 
 
-def _fail(s: State, seen: Seen, error: ev.ErrorInfo | None, extra: dict[str, Any] | None) -> None:
+def _fail(
+    s: EngineClientState,
+    seen: EngineFrame,
+    error: ev.ErrorInfo | None,
+    extra: dict[str, Any] | None,
+) -> None:
     """Hold the end of a failed turn, and add to it what another terminal event says."""
     if s.ending is None:
-        s.ending = Ending("failed", seen.now)
+        s.ending = EngineTurnEnd("failed", seen.now)
     ending = s.ending
     ending.error = ending.error or error
     ending.native = ending.native or seen.native
@@ -76,15 +81,15 @@ def error_of(payload: dict[str, Any]) -> ev.ErrorInfo:
     )
 
 
-def end(s: State) -> list[ev.Event]:
+def end(s: EngineClientState) -> list[ev.Event]:
     """End the turn as `ending` says; what a failure cut is left to the normalizer."""
     ending = s.ending
     assert ending is not None
     completed = ending.outcome == "completed"
     # The calls of a turn that was completed have run.
-    out = s.held.let_go(s.calls if completed else ()) + early.let_go(s)
+    out = s.held.let_go(s.calls if completed else ()) + early_results.let_go(s)
     if completed or (s.ask is not None and s.ask.given is not None):
-        out += asking.infer_resolved(s)
+        out += interactions.infer_resolved(s)
     if completed:
         out += turns.end_step(s, None, None, synthetic=True)
     elif s.block.over:
@@ -107,7 +112,7 @@ def end(s: State) -> list[ev.Event]:
     return out
 
 
-def lost(s: State, error: ev.ErrorInfo) -> list[ev.Event]:
+def lost(s: EngineClientState, error: ev.ErrorInfo) -> list[ev.Event]:
     """Record that nothing more can be had of the session's stream."""
     out: list[ev.Event] = []
     said = s.ledger.message
@@ -118,7 +123,7 @@ def lost(s: State, error: ev.ErrorInfo) -> list[ev.Event]:
         else:
             out += s.ledger.settle(said.command_id, "unknown", error)
     if s.turn is not None:
-        s.ending = Ending("failed", error=error)
+        s.ending = EngineTurnEnd("failed", error=error)
         out += end(s)
     s.ledger.drop_message()
     return out

@@ -1,8 +1,8 @@
 """How an Engine's streams are read: which one is live, and what of a replay is new.
 
-Nothing here is stored. A stream that is lost is replayed from what was read (`Reached`), and a
-replay that is lost begins again. It is read until it ends or breaks at the same place `SAME_BREAKS`
-times: then that is all there is.
+Nothing here is stored. A stream that is lost is replayed from what was read (`StreamPosition`),
+and a replay that is lost begins again. It is read until it ends or breaks at the same place
+`SAME_BREAKS` times: then that is all there is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ import collections
 from typing import Any
 
 from adapters.engine import wire
-from adapters.engine.alignment import Alignment, Decision, Known, Reached, Verdict, mark_of
+from adapters.engine.alignment import (
+    Alignment,
+    AlignmentVerdict,
+    Decision,
+    MarkedFrame,
+    StreamPosition,
+    mark_of,
+)
 from adapters.model.base import Call, CloseReason
 
 SAME_BREAKS = 3
@@ -27,14 +34,14 @@ UNKNOWN_PATIENCE_MS = 60_000
 """The same for a turn that replay does not know."""
 
 
-def known_of(name: str, payload: dict[str, Any] | None, data: bytes) -> Known:
+def known_of(name: str, payload: dict[str, Any] | None, data: bytes) -> MarkedFrame:
     """Return a frame with what tells it from others; `payload` is None where it is garbled."""
     if payload is None:
-        return Known(name, None, data, mark_of(name, None, data))
+        return MarkedFrame(name, None, data, mark_of(name, None, data))
     at = payload.get("timestamp")
     if at is None:
         at = payload.get("created_at")
-    return Known(
+    return MarkedFrame(
         name,
         payload,
         data,
@@ -44,7 +51,7 @@ def known_of(name: str, payload: dict[str, Any] | None, data: bytes) -> Known:
     )
 
 
-class Reading:
+class EngineStreams:
     """The streams of one session. `live` is the call whose body is read, `may_begin` says that it
     is that of a message whose turn has not begun, `torn` that a half frame was the last of it,
     `alignment` that it is a replay whose place is not found yet. `rest` is what a replay has shown
@@ -69,7 +76,7 @@ class Reading:
         self.may_begin = False
         self.torn = False
         self.alignment: Alignment | None = None
-        self.rest: collections.deque[Known] = collections.deque()
+        self.rest: collections.deque[MarkedFrame] = collections.deque()
         self.ended: CloseReason | None = None
         # What was garbled when it was streamed, and comes again.
         self._echoes: list[int] = []
@@ -87,7 +94,7 @@ class Reading:
         self.live = call
         self._confirmed = self._denied = False
 
-    def opened(self, call: Call, reached: Reached, *, idle: bool) -> None:
+    def opened(self, call: Call, reached: StreamPosition, *, idle: bool) -> None:
         """Record that a body has begun; `idle` where no turn is open."""
         self.live = call
         self.torn = False
@@ -132,20 +139,20 @@ class Reading:
 
     # Frames of a replay.
 
-    def sort(self, frame: Known, now: int, *, in_turn: bool) -> Decision:
+    def sort(self, frame: MarkedFrame, now: int, *, in_turn: bool) -> Decision:
         """Return what is new of a replay with its next frame: nothing while its place is open."""
         alignment = self.alignment
         assert alignment is not None
         match alignment.take(frame, now):
-            case Verdict.WAIT:
+            case AlignmentVerdict.WAIT:
                 return Decision([], None)
-            case Verdict.DECIDE:
+            case AlignmentVerdict.DECIDE:
                 if in_turn:
                     # It knows the turn. What it knows of earlier ones says nothing of a message
                     # whose turn has not begun.
                     self._know()
                 return self._decided(alignment.decide())
-            case Verdict.NEW:
+            case AlignmentVerdict.NEW:
                 decision = self._decided(alignment.decide(new=frame))
                 return Decision([*decision.frames, frame], decision.gap)
 

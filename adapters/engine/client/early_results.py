@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.engine.client.state import Early, Seen, State
+from adapters.engine.client.state import EarlyResult, EngineClientState, EngineFrame
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import name_of
 
@@ -10,15 +10,15 @@ MOST_EARLY = 64
 """Results that wait, and ids of results that were told without their calls; ours."""
 
 
-def keep(s: State, seen: Seen, event: ev.ToolReturned) -> list[ev.Event]:
+def keep(s: EngineClientState, seen: EngineFrame, event: ev.ToolReturned) -> list[ev.Event]:
     """Keep a result until its call comes; of too many the oldest is told."""
     call_id, tool = name_of(seen.payload.get("tool_call_id")), seen.payload.get("tool")
     named = tool if isinstance(tool, str) else None
-    s.early.append(Early(event, call_id, named, seen.now))
+    s.early.append(EarlyResult(event, call_id, named, seen.now))
     return _tell(s, len(s.early) - MOST_EARLY)
 
 
-def take(s: State, named: str | None, call_id: str, tool: str) -> list[ev.Event]:
+def take(s: EngineClientState, named: str | None, call_id: str, tool: str) -> list[ev.Event]:
     """Return the result of a call that has come: its id tells, or its tool where there is none."""
     for one in s.early:
         if one.call_id == named if named or one.call_id else one.tool in (None, tool):
@@ -29,22 +29,22 @@ def take(s: State, named: str | None, call_id: str, tool: str) -> list[ev.Event]
     return []
 
 
-def due(s: State) -> int | None:
+def due(s: EngineClientState) -> int | None:
     """Return when the oldest result is told without its call."""
     return s.early[0].due if s.early else None
 
 
-def tick(s: State, now: int) -> list[ev.Event]:
+def tick(s: EngineClientState, now: int) -> list[ev.Event]:
     """Return the results that have waited long enough."""
     return _tell(s, sum(now >= one.due for one in s.early))
 
 
-def let_go(s: State) -> list[ev.Event]:
+def let_go(s: EngineClientState) -> list[ev.Event]:
     """Return all results that wait."""
     return _tell(s, len(s.early))
 
 
-def _tell(s: State, most: int) -> list[ev.Event]:
+def _tell(s: EngineClientState, most: int) -> list[ev.Event]:
     told, s.early = s.early[: max(most, 0)], s.early[max(most, 0) :]
     s.alone = [*s.alone, *(one.call_id for one in told if one.call_id)][-MOST_EARLY:]
     return [one.event for one in told]
