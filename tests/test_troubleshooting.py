@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from adapters.agui import inputs
-from adapters.engine import server
+from adapters.engine import turns
 from adapters.wire.errors import ErrorCode
 from proxy.base.outcomes import STOP_UNCONFIRMED
 from proxy.control.control import STATUS
@@ -41,7 +41,7 @@ def test_every_code_has_one_row_with_its_status_and_what_to_do() -> None:
 
 def codes_of_events() -> Iterator[str]:
     """The codes that are written into events, as the sources have them."""
-    for outcomes in (inputs._OUTCOMES, server._OUTCOMES):
+    for outcomes in (inputs._OUTCOMES, turns._OUTCOMES):
         yield from (code for code, _ in outcomes.values())
     yield from ("input_in_doubt", "input_refused", "input_withdrawn", "input_unknown")
     yield from ("http_STATUS", "error", STOP_UNCONFIRMED)

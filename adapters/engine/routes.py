@@ -38,7 +38,7 @@ from adapters.contract.faces import (
     astray,
 )
 from adapters.contract.faces.answers import json_answer, sse_headers
-from adapters.engine import requests, wire
+from adapters.engine import answers, interactions, requests, wire
 from adapters.engine.requests import ExecuteRequest, RespondRequest
 from adapters.engine.server import TASK_OPTION, EngineEncoder
 from adapters.model.base import Response
@@ -66,7 +66,7 @@ _Seen = Seen[EngineEncoder]
 
 def _refuse(failure: Failure) -> Response:
     task = failure.entered and failure.route.errors == TASK
-    return requests.refusal(failure.error, task=task, error_id=failure.error_id)
+    return answers.refusal(failure.error, task=task, error_id=failure.error_id)
 
 
 # POST /execute: run a turn, and stream it (section 6).
@@ -108,7 +108,7 @@ def _message(_: Incoming, seen: _Seen, wanted: ExecuteRequest) -> Sequence[AnyCo
 
 def _turn_of(_: Incoming, seen: _Seen, __: ExecuteRequest, command_id: str) -> Reading | None:
     turn = seen.encoder.turn_of(command_id)
-    return None if turn is None else _reading(turn[1], turn=turn[0])
+    return None if turn is None else _reading(turn.start, turn=turn.turn_id)
 
 
 def _reading(position: int, *, turn: str | None = None, stop: int | None = None) -> Reading:
@@ -134,15 +134,15 @@ def _replay(incoming: Incoming, seen: _Seen, _: None) -> Reading:
     encoder = seen.encoder
     after = max(requests.parse_replay(incoming.query).after, _horizon(seen))
     position = min(after + 1, encoder.next_cursor)
-    if encoder.running is not None:
-        return _reading(position, turn=encoder.running)
+    if encoder.state.turn is not None:
+        return _reading(position, turn=encoder.state.turn)
     return _reading(position, stop=encoder.next_cursor)
 
 
 def _horizon(seen: _Seen) -> int:
     """Return the stamp up to which the buffer has expired; a turn that runs is kept whole."""
     expired = seen.now - (PAUSED_MS if seen.state.interactions else ACTIVE_MS)
-    if seen.encoder.running is not None:
+    if seen.encoder.state.turn is not None:
         return min(expired, seen.encoder.turn_start - 1)
     return expired
 
@@ -172,7 +172,7 @@ def _answer(_: Incoming, seen: _Seen, given: RespondRequest) -> Sequence[AnyComm
             f"This task does not wait for such an answer; `GET {wire.PENDING}` lists what is asked."
         )
         raise DragomanError(text, code=ErrorCode.UNKNOWN_INTERACTION)
-    return [requests.to_command(given, shown)]
+    return [interactions.to_command(given, shown)]
 
 
 def _resumed(_: Incoming, __: _Seen, given: RespondRequest, done: Done) -> Response:
@@ -182,7 +182,7 @@ def _resumed(_: Incoming, __: _Seen, given: RespondRequest, done: Done) -> Respo
         answered = command.request_id
     if answered is None:
         answered = next((said.request_id for said in done.recalled if said.request_id), "")
-    return json_answer(200, requests.resumed_body(answered))
+    return json_answer(200, answers.resumed_body(answered))
 
 
 def _blobs(said: ExecuteRequest | RespondRequest) -> Mapping[str, bytes]:
@@ -199,7 +199,7 @@ def _asked(seen: _Seen) -> tuple[str, bytes] | None:
 
 def _pending(_: Incoming, asked: Sequence[tuple[str, bytes]]) -> Response:
     in_order = sorted(asked, key=operator.itemgetter(0))
-    return requests.pending_answer([record for _, record in in_order])
+    return answers.pending_answer([record for _, record in in_order])
 
 
 # The rest.
@@ -209,7 +209,7 @@ def _health(_: Incoming, place: Place) -> Response:
     """Answer `GET /health`, which is about us (section 16)."""
     if place.stopping:
         raise DragomanError("The server is stopping.", code=ErrorCode.STOPPING)
-    return json_answer(200, requests.health_body(place.uptime_seconds))
+    return json_answer(200, answers.health_body(place.uptime_seconds))
 
 
 def _nothing(incoming: Incoming, place: Place) -> Response:
@@ -253,7 +253,7 @@ FACE = Face(
                 answer=TurnBody(
                     headers=sse_headers,
                     begun=_turn_of,
-                    over=lambda seen: seen.encoder.over,
+                    over=lambda seen: seen.encoder.state.ended,
                 ),
             ),
         ),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from adapters.captures.secrets import DeltaFormat
+from adapters.captures.secrets import Delta
+from adapters.model.events import Event
 
 DIALECT = "engine"
 
@@ -34,6 +35,11 @@ NO = "no"
 
 PERMISSION_DENIED = "permission_denied"
 """Section 10.2: the reason with which a refused tool call fails."""
+
+
+def is_native(event: Event) -> bool:
+    """Say whether an event was made of a frame of an Engine."""
+    return event.native is not None and event.native.dialect == DIALECT
 
 
 def parse_time(value: object) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from adapters.engine import requests, wire
+from adapters.engine import answers, interactions, requests, wire
 from adapters.model.commands import AnswerInteraction
 from adapters.model.events import (
     SEALED_KINDS,
@@ -44,7 +44,7 @@ def asked(kind: Any = "approval", **members: Any) -> InteractionRequested:
 
 
 def answered(answer: str, request: InteractionRequested, **members: Any) -> AnswerInteraction:
-    return requests.to_command(respond(answer, **members), request)
+    return interactions.to_command(respond(answer, **members), request)
 
 
 # Execute.
@@ -322,7 +322,7 @@ def test_a_sealed_request_can_only_be_declined_and_no_error_quotes_what_was_said
     assert answered("decline", asked(kind)).skip
     for given in (respond("hunter2"), respond("decline", feedback="hunter2")):
         with pytest.raises(ClientProtocolError) as refused:
-            requests.to_command(given, asked(kind))
+            interactions.to_command(given, asked(kind))
         assert "hunter2" not in repr(refused.value) + str(refused.value.details)
 
 
@@ -330,7 +330,7 @@ def test_a_sealed_request_can_only_be_declined_and_no_error_quotes_what_was_said
 def test_every_choice_that_is_shown_is_taken(kind: str) -> None:
     options = (Option(id="o1", label="Green tea"), Option(id="o2", label="Coffee"))
     request = asked(kind, options=options if kind == "question" else None)
-    choices = requests.offered(request)
+    choices = interactions.offered(request)
     assert bool(choices) == (kind not in ("approval", "tool_result"))
     for choice in choices or ["yes"]:
         assert answered(choice, request).request_id == "hitl-1"
@@ -341,10 +341,10 @@ def test_every_choice_that_is_shown_is_taken(kind: str) -> None:
 
 @each("code", ErrorCode)
 def test_every_error_has_a_body_in_the_dialects_form(code: ErrorCode) -> None:
-    answer = requests.refusal(DragomanError("Nothing to see.", code=code, details={"a": 1}))
+    answer = answers.refusal(DragomanError("Nothing to see.", code=code, details={"a": 1}))
     body = json.loads(answer.body)
     assert body == {"error": body["error"], "message": "Nothing to see.", "details": {"a": 1}}
-    assert body["error"] == requests.stated_code(str(code))
+    assert body["error"] == answers.stated_code(str(code))
     assert 400 <= answer.status < 600
     assert answer.headers["Content-Type"] == "application/json"
 
@@ -366,38 +366,38 @@ def test_every_error_has_a_body_in_the_dialects_form(code: ErrorCode) -> None:
     ],
 )
 def test_the_statuses_are_those_of_the_page(code: ErrorCode, status: int, word: str) -> None:
-    answer = requests.refusal(DragomanError("x", code=code))
+    answer = answers.refusal(DragomanError("x", code=code))
     assert (answer.status, json.loads(answer.body)["error"]) == (status, word)
 
 
 def test_a_task_that_is_not_found_is_said_to_be_a_task() -> None:
     error = DragomanError("x", code=ErrorCode.NOT_FOUND)
-    assert json.loads(requests.refusal(error).body)["error"] == "NOT_FOUND"
-    assert json.loads(requests.refusal(error, task=True).body)["error"] == "TASK_NOT_FOUND"
+    assert json.loads(answers.refusal(error).body)["error"] == "NOT_FOUND"
+    assert json.loads(answers.refusal(error, task=True).body)["error"] == "TASK_NOT_FOUND"
 
 
 def test_a_failure_of_ours_shows_its_number_only() -> None:
     error = DragomanError("secret path", code=ErrorCode.INTERNAL)
-    answer = requests.refusal(error, error_id="e-1")
+    answer = answers.refusal(error, error_id="e-1")
     assert b"secret path" not in answer.body
     assert json.loads(answer.body)["details"] == {"error_id": "e-1"}
 
 
 def test_a_rate_limit_says_when_to_come_back() -> None:
     error = DragomanError("x", code=ErrorCode.RATE_LIMITED, details={"retry_after": 8})
-    assert requests.refusal(error).headers["Retry-After"] == "8"
+    assert answers.refusal(error).headers["Retry-After"] == "8"
 
 
 def test_codes_of_a_backend_stay_as_they_are() -> None:
-    assert requests.stated_code("CONTEXT_OVERFLOW") == "CONTEXT_OVERFLOW"
-    assert requests.stated_code("backend_unavailable") == "UNAVAILABLE"
+    assert answers.stated_code("CONTEXT_OVERFLOW") == "CONTEXT_OVERFLOW"
+    assert answers.stated_code("backend_unavailable") == "UNAVAILABLE"
 
 
 def test_the_other_bodies_are_those_of_the_page() -> None:
-    assert requests.resumed_body("hitl-1") == {"status": "resumed", "request_id": "hitl-1"}
-    assert requests.pending_answer([]).body == b'{"pending":[]}'
-    assert requests.pending_answer([b'{"a":1}', b"{}"]).body == b'{"pending":[{"a":1},{}]}'
-    assert requests.health_body(88.23) == {
+    assert answers.resumed_body("hitl-1") == {"status": "resumed", "request_id": "hitl-1"}
+    assert answers.pending_answer([]).body == b'{"pending":[]}'
+    assert answers.pending_answer([b'{"a":1}', b"{}"]).body == b'{"pending":[{"a":1},{}]}'
+    assert answers.health_body(88.23) == {
         "status": "ok",
         "uptime_seconds": 88.2,
         "subsystems": {},

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapters.engine.client import EngineClient
-from adapters.engine.server import SAID_MOST, EngineEncoder
+from adapters.engine.content import SAID_MOST
+from adapters.engine.server import EngineEncoder
+from adapters.engine.state import MessageTurn
 from adapters.model import events as ev
 from adapters.model.base import CloseReason, EncoderContext, Frame, Response
 from adapters.model.commands import AnswerInteraction, SendMessage
@@ -157,8 +159,8 @@ def test_a_message_of_this_face_opens_its_turn_at_once_and_is_not_repeated_to_it
     ]
     encoder = EngineEncoder(CONTEXT)
     assert len(encoded(entries(log)[:2], encoder)) == 1
-    assert encoder.turn_of("c1") == ("c1", START)
-    assert encoder.running == "c1"
+    assert encoder.turn_of("c1") == MessageTurn("c1", "c1", START)
+    assert encoder.state.turn == "c1"
     assert shown(log) == [
         ("thread_lifecycle", {"phase": "started", "task_id": "task", "turn_id": "c1"}),
         ("thread_lifecycle", {"phase": "completed", "task_id": "task", "turn_id": "c1"}),
@@ -209,7 +211,7 @@ def test_a_message_that_is_refused_during_a_turn_gets_a_turn_of_its_own_after_it
     encoded(entries(lawful(log)), encoder)
     turn_of = encoder.turn_of("c2")
     assert turn_of is not None
-    assert turn_of[0] == "c2"
+    assert turn_of.turn_id == "c2"
 
 
 def test_a_turn_of_the_agents_own_before_that_of_a_message_does_not_end_its_body() -> None:
