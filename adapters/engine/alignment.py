@@ -282,20 +282,22 @@ class _TrailMatch(NamedTuple):
     hole: int
 
 
+@dataclasses.dataclass(slots=True)
 class _TrailFollower:
     """Follows a trail through a replay; places are numbers of frames of it."""
 
-    def __init__(self, trail: Trail, tail: Iterable[int]) -> None:
-        self._trail = trail
-        self._tail = list(tail)
-        self._matches: dict[_TrailMatch, None] = {}
-        # The matches are of a later anchor than the places.
-        self._later = False
-        self.begun = False
-        self.places: list[int] = []
-        self.likely: int | None = None
-        self.differs: int | None = None
-        if trail.anchor is None and trail.since:
+    trail: Trail
+    tail: list[int]
+    begun: bool = False
+    places: list[int] = dataclasses.field(default_factory=list)
+    likely: int | None = None
+    differs: int | None = None
+    _matches: dict[_TrailMatch, None] = dataclasses.field(default_factory=dict)
+    # The matches are of a later anchor than the places.
+    _later: bool = False
+
+    def __post_init__(self) -> None:
+        if self.trail.anchor is None and self.trail.since:
             self._go_on(_TrailMatch(0, 0, 0))
 
     @property
@@ -316,7 +318,7 @@ class _TrailFollower:
             for match in matches:
                 self._take_garbled(match, frame.mark, number)
             return
-        if frame.mark == self._trail.anchor:
+        if frame.mark == self.trail.anchor:
             self.begun = self._later = True
             matches = {_TrailMatch(0, 0, 0): None}
         for match in matches:
@@ -329,15 +331,15 @@ class _TrailFollower:
 
     def _hole(self, match: _TrailMatch) -> int | None:
         """Return the print of the hole where a match is."""
-        holes = self._trail.holes
+        holes = self.trail.holes
         if match.hole < len(holes) and holes[match.hole][0] == match.number:
             return holes[match.hole][1]
         return None
 
     def _fits(self, count: int, mark: int) -> bool:
         """Say whether a frame may have that number in the trail, as far as the tail tells."""
-        back = self._trail.since - count + 1
-        return back > len(self._tail) or self._tail[-back] == mark
+        back = self.trail.since - count + 1
+        return back > len(self.tail) or self.tail[-back] == mark
 
     def _take_garbled(self, match: _TrailMatch, mark: int, number: int) -> None:
         if self._hole(match) == mark:
@@ -349,7 +351,7 @@ class _TrailFollower:
 
     def _count(self, match: _TrailMatch, total: int | None, number: int) -> None:
         """Read a frame of the replay as the next one of the trail."""
-        trail, count, hole = self._trail, match.number + 1, match.hole
+        trail, count, hole = self.trail, match.number + 1, match.hole
         while hole < len(trail.holes) and trail.holes[hole][0] < count:
             hole += 1
         if count < trail.since:
@@ -393,7 +395,7 @@ class Alignment:
             far = None
         self._tail = collections.deque(reached.tail)
         self._far, self._near = (
-            None if trail is None else _TrailFollower(dataclasses.replace(trail), self._tail)
+            None if trail is None else _TrailFollower(dataclasses.replace(trail), list(self._tail))
             for trail in (far, near)
         )
         self._recent: collections.deque[int] = collections.deque(maxlen=len(self._tail))

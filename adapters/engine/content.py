@@ -156,10 +156,8 @@ def tool_called(w: EngineWriter, event: ev.ToolCalled) -> None:
         "tool_call_id": event.call_id,
         "input": event.input if event.input_known else {},
     }
-    if event.preview is not None:
-        payload["preview"] = event.preview
-    if event.label is not None:
-        payload["label"] = event.label
+    told = {"preview": event.preview, "label": event.label}
+    payload |= {name: value for name, value in told.items() if value is not None}
     if event.kind not in ("builtin", "mcp"):
         payload["kind"] = event.kind
     w.write("tool_call", payload, event)

@@ -84,7 +84,7 @@ def record_of(w: EngineWriter, request: HitlRequest) -> dict[str, Any]:
         "task_id": w.task_id,
         "kind": "permission" if event.kind == "approval" else "question",
         "question": question_of(event),
-        "created_at": w.time(request.at),
+        "created_at": wire.format_time(request.at),
     }
     if wire.is_native(event) and "kind" in extra:
         # A kind that the page does not list.
@@ -101,7 +101,7 @@ def record_of(w: EngineWriter, request: HitlRequest) -> dict[str, Any]:
     if event.call_id is not None:
         record["tool_call_id"] = event.call_id
     if event.expires_at is not None:
-        record["expires_at"] = w.time(event.expires_at)
+        record["expires_at"] = wire.format_time(event.expires_at)
     if event.thread_id != w.thread_id:
         record["thread"] = event.thread_id
     return record

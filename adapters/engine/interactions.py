@@ -142,9 +142,7 @@ def _words_for(given: RespondRequest, request: InteractionRequested) -> AnswerIn
     chosen = option_named(given.answer, options) if given.answer.strip() else None
     if chosen is not None:
         return AnswerInteraction(
-            request_id=request.request_id,
-            option_ids=(chosen.id,),
-            content=given.content or None,
+            request_id=request.request_id, option_ids=(chosen.id,), content=given.content or None
         )
     if options and not request.freeform:
         names = ", ".join(f"`{name}`" for name in offered(request))

@@ -10,9 +10,6 @@ from adapters.contract.probing import Generation, Probe, Question
 from adapters.engine import wire
 from adapters.model.base import Call, Request
 
-_LATEST_MS = 9_999_999_999_999
-"""A time that no event has: a replay from there is empty."""
-
 
 def _health(status: int, body: Any) -> bool:
     match body:
@@ -33,7 +30,8 @@ def _generation(_: Any) -> Generation:
 
 
 def _stream(_: Any) -> Call:
-    query = MultiDict({"after": str(_LATEST_MS)})
+    # A time that no event has: a replay from there is empty.
+    query = MultiDict({"after": "9999999999999"})
     headers = CIMultiDict({"Accept": "text/event-stream"})
     return Call("check", Request("GET", wire.REPLAY, query, headers), stream=True)
 

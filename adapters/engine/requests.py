@@ -272,15 +272,12 @@ def _inline(
         return file_of(content, media_type or named or UNKNOWN_TYPE, blobs)
     if media_type is None:
         refuse(f"`{where}.source.media_type` is missing.")
-    return file_of(_base64(data, where), media_type, blobs)
-
-
-def _base64(text: str, where: str) -> bytes:
-    try:
-        return decode_base64(text)
-    except ValueError:
-        pass
-    refuse(f"`{where}.source.data` is not base64.")
+    decoded: bytes | None = None
+    with contextlib.suppress(ValueError):
+        decoded = decode_base64(data)
+    if decoded is None:
+        refuse(f"`{where}.source.data` is not base64.")
+    return file_of(decoded, media_type, blobs)
 
 
 def refuse(text: str) -> NoReturn:

@@ -46,14 +46,8 @@ from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import format_json
 
-HEARTBEAT_SECONDS = 10.0
-"""How long a stream is silent at most; the page advises 15 s or so (engine page, section 17)."""
-
 ACTIVE_MS = 3 * 3_600_000
-"""How far back a replay reaches: CHANNEL_STATE_TTL_ACTIVE (section 11.1)."""
-
-PAUSED_MS = 72 * 3_600_000
-"""The same for a task that waits for an answer: CHANNEL_STATE_TTL_HITL (section 10.4)."""
+"""How far back a replay reaches: CHANNEL_STATE_TTL_ACTIVE (engine page, section 11.1)."""
 
 TASK = "task"
 """The word for errors of routes that are about a task: what is not found there is one."""
@@ -70,10 +64,6 @@ def _refuse(failure: Failure) -> Response:
 
 
 # POST /execute: run a turn, and stream it (section 6).
-
-
-def _parse_execute(body: bytes, _: Incoming) -> ExecuteRequest:
-    return requests.parse_execute(body)
 
 
 def _task_of(_: Incoming, wanted: ExecuteRequest) -> Target:
@@ -115,7 +105,8 @@ def _reading(position: int, *, turn: str | None = None, stop: int | None = None)
     return Reading(
         position=position,
         heartbeat=wire.heartbeat,
-        heartbeat_seconds=HEARTBEAT_SECONDS,
+        # The page advises 15 s or so (section 17).
+        heartbeat_seconds=10.0,
         headers=sse_headers(),
         turn=turn,
         stop=stop,
@@ -141,17 +132,13 @@ def _replay(incoming: Incoming, seen: _Seen, _: None) -> Reading:
 
 def _horizon(seen: _Seen) -> int:
     """Return the stamp up to which the buffer has expired; a turn that runs is kept whole."""
-    expired = seen.now - (PAUSED_MS if seen.state.interactions else ACTIVE_MS)
+    expired = seen.now - (wire.PAUSED_MS if seen.state.interactions else ACTIVE_MS)
     if seen.encoder.state.turn is not None:
         return min(expired, seen.encoder.turn_start - 1)
     return expired
 
 
 # POST /hitl/respond: answer what a task waits for (section 10.1).
-
-
-def _parse_respond(body: bytes, _: Incoming) -> RespondRequest:
-    return requests.parse_respond(body)
 
 
 def _asking(_: Incoming, given: RespondRequest) -> Target:
@@ -245,15 +232,13 @@ FACE = Face(
             errors=TASK,
             example=Example({"message": "hello", "task_id": "{session}"}),
             does=Say(
-                body=Body(_parse_execute, takes="files"),
+                body=Body(lambda body, _: requests.parse_execute(body), takes="files"),
                 where=_task_of,
                 opens=_open,
                 commands=_message,
                 blobs=_blobs,
                 answer=TurnBody(
-                    headers=sse_headers,
-                    begun=_turn_of,
-                    over=lambda seen: seen.encoder.state.ended,
+                    headers=sse_headers, begun=_turn_of, over=lambda seen: seen.encoder.state.ended
                 ),
             ),
         ),
@@ -273,7 +258,7 @@ FACE = Face(
             errors=TASK,
             example=Example({"answer": "no", "task_id": "{session}"}),
             does=Say(
-                body=Body(_parse_respond, takes="files"),
+                body=Body(lambda body, _: requests.parse_respond(body), takes="files"),
                 where=_asking,
                 commands=_answer,
                 blobs=_blobs,

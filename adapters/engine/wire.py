@@ -29,6 +29,9 @@ RESPOND = "/hitl/respond"
 PENDING = "/hitl/pending"
 HEALTH = "/health"
 
+PAUSED_MS = 72 * 3_600_000
+"""Section 10.4, CHANNEL_STATE_TTL_HITL: how long a task that waits for an answer is kept."""
+
 YES = "yes"
 NO = "no"
 """Section 10.1: answers to a permission are exactly these, lower case."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from typing import Any
 
-from adapters.engine import wire
 from adapters.engine.state import EngineTaskState
+from adapters.engine.wire import format_time, is_native
 from adapters.model import events as ev
 from adapters.model.base import Frame
 from adapters.wire.framing import on_one_line
@@ -19,8 +18,8 @@ _OURS = frozenset({"timestamp", "task_id", "turn_id"})
 
 @dataclasses.dataclass(slots=True)
 class EngineWriter:
-    """The state of a task's encoder, and the frames that the entry of time `at` has given so far.
-    `second` and `second_text` are the newest second that was written."""
+    """The state of a task's encoder, and the frames that the entry of time `at` has given so
+    far."""
 
     s: EngineTaskState
     session_id: str
@@ -28,7 +27,7 @@ class EngineWriter:
     out: list[Frame] = dataclasses.field(default_factory=list)
     at: int = 0
     second: int = -1
-    second_text: str = ""
+    second_text: bytes = b""
 
     @property
     def task_id(self) -> str:
@@ -45,7 +44,7 @@ class EngineWriter:
     ) -> None:
         """Write a frame; members of the source that the model does not know come back. `end` says
         that it ends the turn's body."""
-        if source is not None and source.extra and wire.is_native(source):
+        if source is not None and source.extra and is_native(source):
             payload = {**unknown_members(source.extra, name), **payload}
         self.frame(name, format_json(payload), end=end)
 
@@ -53,23 +52,14 @@ class EngineWriter:
         """Write a frame with a payload in JSON."""
         s = self.s
         s.stamp = stamp = max(s.stamp + 1, self.at)
-        comma = b"" if payload == b"{}" else b","
-        data = b'event: %b\ndata: %b%b"timestamp":"%b"}\n\n' % (
-            name.encode(),
-            on_one_line(payload[:-1]),
-            comma,
-            self.time(stamp).encode(),
-        )
-        self.out.append(Frame(stamp, data, "turn" if end else None, s.turn))
-
-    def time(self, at: int) -> str:
-        """Return Unix milliseconds as `wire.format_time` does, at less cost for each frame."""
-        second, ms = divmod(at, 1000)
+        second, ms = divmod(stamp, 1000)
         if second != self.second:
-            self.second = second
-            moment = datetime.datetime.fromtimestamp(second, datetime.UTC)
-            self.second_text = moment.strftime("%Y-%m-%dT%H:%M:%S.")
-        return f"{self.second_text}{ms:03d}Z"
+            # Most frames have the second of the one before.
+            self.second, self.second_text = second, format_time(stamp)[:-5].encode()
+        comma = b"" if payload == b"{}" else b","
+        data = b'event: %b\ndata: %b%b"timestamp":"%b.%03dZ"}\n\n'
+        data %= (name.encode(), on_one_line(payload[:-1]), comma, self.second_text, ms)
+        self.out.append(Frame(stamp, data, "turn" if end else None, s.turn))
 
 
 def unknown_members(extra: dict[str, Any], name: str) -> dict[str, Any]:

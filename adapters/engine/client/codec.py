@@ -42,7 +42,7 @@ from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, mended_json, parse_json
 
 SLICE = 64
-"""Frames of a replay that waited and are processed at once: some milliseconds of work."""
+"""Frames of a replay that waited and are processed at once: so many hold nobody else up."""
 
 
 class EngineClient(ClientCodec):
@@ -186,17 +186,9 @@ class EngineClient(ClientCodec):
         if self._streams.rest:
             self._streams.ended = reason
         else:
-            out += self._end_at(reason)
+            out += turn_end.end_with_body(self._s, reason)
         self._set_alarm()
         return out
-
-    def _end_at(self, reason: CloseReason) -> list[ev.Event]:
-        """Record that a body is over, all of which is processed."""
-        self._streams.ended = None
-        end = self._s.ending
-        if end is not None and (reason is CloseReason.ENDED or end.error is not None):
-            return turn_end.end(self._s)
-        return []
 
     def give_up(
         self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
@@ -370,8 +362,9 @@ class EngineClient(ClientCodec):
         if streams.rest:
             # The next delta that comes stands behind them.
             self._last = None
-        elif streams.ended is not None:
-            out += self._end_at(streams.ended)
+        elif (reason := streams.ended) is not None:
+            streams.ended = None
+            out += turn_end.end_with_body(self._s, reason)
         return out
 
     def _take(self, frame: MarkedFrame, now: int) -> list[ev.Event]:

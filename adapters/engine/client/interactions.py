@@ -32,9 +32,7 @@ APPROVAL_OPTIONS = (
 """A permission takes yes or no and names no ids (section 10.1); these are ours."""
 
 QUOTED = 4_000
-VALUES = 16
-"""Characters of a permission's question, and values of a call's input, that are compared to see
-which call it is about; ours."""
+"""Characters of a permission's question that are compared to see which call it is about; ours."""
 
 
 def allows(command: cmd.AnswerInteraction) -> bool:
@@ -147,7 +145,8 @@ def _asking_call(s: EngineClientState, payload: dict[str, Any], question: str) -
 
 
 def _quotes(question: str, call: EngineToolCall) -> bool:
-    values = itertools.islice(call.input.values(), VALUES) if isinstance(call.input, dict) else ()
+    # An input may have many values, and all are looked for in the question.
+    values = itertools.islice(call.input.values(), 16) if isinstance(call.input, dict) else ()
     return any(isinstance(v, str) and len(v) > 2 and v in question for v in values)
 
 

@@ -123,10 +123,7 @@ def execute(task: str, command_id: str, command: cmd.SendMessage) -> Call:
 
 
 def respond(
-    task: str,
-    command_id: str,
-    command: cmd.AnswerInteraction,
-    kind: ev.InteractionKind,
+    task: str, command_id: str, command: cmd.AnswerInteraction, kind: ev.InteractionKind
 ) -> Call:
     """Return the request that answers what is asked (section 10.1)."""
     body: dict[str, Any] = {"task_id": task}

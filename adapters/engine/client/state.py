@@ -161,9 +161,13 @@ IN_ANY = frozenset({"task_id", "turn_id", "timestamp"})
 
 def native_of(name: str, payload: dict[str, Any], frame: int) -> ev.NativeRef:
     """Return where the events of a frame come from."""
-    at = payload.get("timestamp")
-    if at is None:
-        at = payload.get("created_at")
+    at = time_in(payload)
     return ev.NativeRef(
         dialect=wire.DIALECT, type=name, at=at if isinstance(at, str) else None, frame=frame
     )
+
+
+def time_in(payload: dict[str, Any]) -> Any:
+    """Return the time in a payload; a request may have its own only (section 8.8)."""
+    at = payload.get("timestamp")
+    return payload.get("created_at") if at is None else at

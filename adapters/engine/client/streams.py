@@ -8,6 +8,7 @@ and a replay that is lost begins again. It is read until it ends or breaks at th
 from __future__ import annotations
 
 import collections
+import dataclasses
 from typing import Any
 
 from adapters.engine import wire
@@ -19,28 +20,18 @@ from adapters.engine.alignment import (
     StreamPosition,
     mark_of,
 )
+from adapters.engine.client.state import time_in
 from adapters.model.base import Call, CloseReason
 
 SAME_BREAKS = 3
 """Replays in a row that break at the same place before that is taken as the end; ours."""
-
-PAUSED_PATIENCE_MS = 72 * 3_600_000
-"""Section 10.4: the Engine keeps a paused turn for 72 hours."""
-
-RUNNING_PATIENCE_MS = 600_000
-"""How long a turn that replay still knows may be silent; ours, section 11.3 names no figure."""
-
-UNKNOWN_PATIENCE_MS = 60_000
-"""The same for a turn that replay does not know."""
 
 
 def known_of(name: str, payload: dict[str, Any] | None, data: bytes) -> MarkedFrame:
     """Return a frame with what tells it from others; `payload` is None where it is garbled."""
     if payload is None:
         return MarkedFrame(name, None, data, mark_of(name, None, data))
-    at = payload.get("timestamp")
-    if at is None:
-        at = payload.get("created_at")
+    at = time_in(payload)
     return MarkedFrame(
         name,
         payload,
@@ -51,40 +42,26 @@ def known_of(name: str, payload: dict[str, Any] | None, data: bytes) -> MarkedFr
     )
 
 
+@dataclasses.dataclass(slots=True)
 class EngineStreams:
     """The streams of one session. `live` is the call whose body is read, `may_begin` says that it
     is that of a message whose turn has not begun, `torn` that a half frame was the last of it,
     `alignment` that it is a replay whose place is not found yet. `rest` is what a replay has shown
     to be new and is not processed yet, `ended` how the stream ended that brought it."""
 
-    __slots__ = (
-        "_confirmed",
-        "_denied",
-        "_echoes",
-        "_lost",
-        "alignment",
-        "ended",
-        "live",
-        "may_begin",
-        "rest",
-        "torn",
-    )
-
-    def __init__(self) -> None:
-        """Begin without a stream."""
-        self.live: Call | None = None
-        self.may_begin = False
-        self.torn = False
-        self.alignment: Alignment | None = None
-        self.rest: collections.deque[MarkedFrame] = collections.deque()
-        self.ended: CloseReason | None = None
-        # What was garbled when it was streamed, and comes again.
-        self._echoes: list[int] = []
-        # Where the last replay broke, and how often it has there.
-        self._lost: tuple[int, int, int] | None = None
-        # Whether a replay has shown the turn, or was read to its end without it.
-        self._confirmed = False
-        self._denied = False
+    live: Call | None = None
+    may_begin: bool = False
+    torn: bool = False
+    alignment: Alignment | None = None
+    rest: collections.deque[MarkedFrame] = dataclasses.field(default_factory=collections.deque)
+    ended: CloseReason | None = None
+    # What was garbled when it was streamed, and comes again.
+    _echoes: list[int] = dataclasses.field(default_factory=list)
+    # Where the last replay broke, and how often it has there.
+    _lost: tuple[int, int, int] | None = None
+    # Whether a replay has shown the turn, or was read to its end without it.
+    _confirmed: bool = False
+    _denied: bool = False
 
     # Streams.
 
@@ -199,12 +176,11 @@ class EngineStreams:
             self._know()
 
     def patience(self, *, paused: bool) -> int:
-        """Return how long silence is borne: as long as the Engine keeps a paused turn, else less.
+        """Return how long silence is borne, in milliseconds: as long as the Engine keeps a paused
+        turn, 10 minutes for one that replay knows (section 11.3 names no figure), else one minute.
 
         A replay that was read to its end and does not know the turn makes it the shortest.
         """
-        if self._denied:
-            return UNKNOWN_PATIENCE_MS
-        if paused:
-            return PAUSED_PATIENCE_MS
-        return RUNNING_PATIENCE_MS if self._confirmed else UNKNOWN_PATIENCE_MS
+        if paused and not self._denied:
+            return wire.PAUSED_MS
+        return 600_000 if self._confirmed and not self._denied else 60_000

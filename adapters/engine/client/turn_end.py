@@ -12,6 +12,7 @@ from adapters.engine.client import early_results, interactions, turns
 from adapters.engine.client.state import IN_ANY, EngineClientState, EngineFrame, EngineTurnEnd
 from adapters.engine.client.work import unknown
 from adapters.model import events as ev
+from adapters.model.base import CloseReason
 from adapters.wire.errors import code_of
 from adapters.wire.jsonvalue import name_of, rest_of
 
@@ -110,6 +111,14 @@ def end(s: EngineClientState) -> list[ev.Event]:
     )
     turns.over(s)
     return out
+
+
+def end_with_body(s: EngineClientState, reason: CloseReason) -> list[ev.Event]:
+    """End the turn with its body, all of which is processed, where it has said how it ends."""
+    ending = s.ending
+    if ending is None or (reason is not CloseReason.ENDED and ending.error is None):
+        return []
+    return end(s)
 
 
 def lost(s: EngineClientState, error: ev.ErrorInfo) -> list[ev.Event]:
