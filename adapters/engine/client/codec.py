@@ -1,7 +1,4 @@
-"""The codec: hears what the session reports, asks the parts and the rooms, and keeps the time.
-
-Why one room: it has all methods of a client codec.
-"""
+"""The codec: hears what the session reports, asks the parts and the rooms, and keeps the time."""
 
 from __future__ import annotations
 
