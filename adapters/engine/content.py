@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from adapters.contract.faces.results import digest_of, digest_of_text
 from adapters.engine import wire
 from adapters.engine.writer import EngineWriter, unknown_members
 from adapters.model import events as ev
 from adapters.model.normalizer import ABANDONED
+from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.jsonvalue import format_json
 
 SAID_MOST = 64
