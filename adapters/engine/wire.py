@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from adapters.captures.secrets import Delta
+from adapters.captures.secrets import DeltaFormat
 from adapters.model.events import Event
 
 DIALECT = "engine"
