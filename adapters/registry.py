@@ -56,6 +56,13 @@ DIALECTS: dict[str, Dialect] = {
             probe=PROBE_EVE,
             deltas=EVE_DELTAS,
             silence_seconds=60.0,
+            example_url="http://127.0.0.1:2000",
+            page_headers=(
+                "x-eve-session-id",
+                "x-eve-stream-format",
+                "x-eve-stream-tail-index",
+                "x-eve-stream-version",
+            ),
         ),
         # Four heartbeats of about 15 s (section 17).
         Dialect(
@@ -67,11 +74,20 @@ DIALECTS: dict[str, Dialect] = {
             probe=PROBE_ENGINE,
             deltas=ENGINE_DELTAS,
             silence_seconds=60.0,
+            chosen_names=True,
+            backend_settings=frozenset({"interrupt", "task_ids_of"}),
+            example_url="http://127.0.0.1:8000",
+            key_header="X-Engine-Key",
         ),
         Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends", deltas=AGUI_DELTAS),
         Dialect("aisdk", AisdkEncoder, face=aisdk.FACE, only="frontends", deltas=AISDK_DELTAS),
         Dialect("managed-agents"),
-        Dialect("hermes-agent"),
+        # Its hooks are sent to us: such a backend has no address.
+        Dialect(
+            "hermes-agent",
+            url_schemes=("http", "https", "ws", "wss"),
+            other_urls=("hooks:",),
+        ),
     )
 }
 """Every dialect by its name, with the halves that are built."""

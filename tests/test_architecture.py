@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import socket
 import subprocess
 import sys
@@ -143,6 +144,28 @@ def test_every_module_can_be_imported_alone() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+NAMES_A_DIALECT = re.compile(rf"(?:x-)?(?:{'|'.join(DIALECTS)})(?![a-z])", re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        name
+        for name in MODULES
+        # A scripted backend is one of a dialect, and the demonstration shows some of them.
+        if name.startswith("proxy/")
+        and not name.startswith(("proxy/scripted/", "proxy/tools/demo"))
+    ],
+)
+def test_the_proxy_takes_what_is_a_dialects_own_from_its_declaration(module: str) -> None:
+    texts = [
+        node.value
+        for node in ast.walk(ast.parse((REPOSITORY / module).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert [text for text in texts if NAMES_A_DIALECT.match(text)] == []
 
 
 def test_every_folder_with_modules_is_a_package() -> None:

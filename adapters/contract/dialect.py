@@ -25,8 +25,17 @@ class Dialect:
     a backend of it, `backends` that nobody talks to it. What is not built and not excluded by
     `only` is still to come. `captured` says what is known of its captures, `probe` what a backend
     is asked by `dragoman check`. `deltas` are its frames that have more of a text: a secret may be
-    spelled by several. `silence_seconds` is how long an open stream of a backend may
-    bring no byte before it is taken for dead, where its configuration does not say.
+    spelled by several.
+
+    Of its backends: `silence_seconds` is how long an open stream may bring no byte before it is
+    taken for dead, where the configuration does not say. `chosen_names` says that a backend knows a
+    session by a name that whoever makes it chooses. `backend_settings` are the members of
+    `[backends.settings]` that other dialects do not have. `url_schemes` are those of a backend's
+    URL, `other_urls` values that may stand in its place, and `example_url` is where one listens
+    that somebody tries out.
+
+    Of HTTP: `key_header` is the header with a key, where it is not a bearer token, and
+    `page_headers` are those of answers that a web page needs to read.
     """
 
     name: str
@@ -39,6 +48,13 @@ class Dialect:
     probe: Probe | None = None
     deltas: tuple[DeltaFormat, ...] = ()
     silence_seconds: float = 60.0
+    chosen_names: bool = False
+    backend_settings: frozenset[str] = frozenset()
+    url_schemes: tuple[str, ...] = ("http", "https")
+    other_urls: tuple[str, ...] = ()
+    example_url: str = ""
+    key_header: str = ""
+    page_headers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that what is built agrees.

@@ -76,14 +76,14 @@ Frame = SseFrame | bytes | FrameTooLarge
 @dataclasses.dataclass(frozen=True, slots=True)
 class TranslateOptions:
     """How to translate. `session_id` is the public id that the session gets, `inputs` what its user
-    said, `form` the eve form that is written. With `strict` a frame that makes no sense is an
-    error; else it is reported in the log and skipped, as in a live session. `seen` is told of each
-    frame: the number that `NativeRef.frame` names it by, its first line, and what it is.
+    said, `form` the one of `Face.forms` that is written. With `strict` a frame that makes no sense
+    is an error; else it is reported in the log and skipped, as in a live session. `seen` is told of
+    each frame: the number that `NativeRef.frame` names it by, its first line, and what it is.
     """
 
     session_id: str | None = None
     inputs: Sequence[cmd.AnyCommand] = ()
-    form: str = "all"
+    form: str = ""
     strict: bool = False
     seen: Callable[[int, int, Frame], None] | None = None
 
@@ -162,8 +162,8 @@ def make_sink(dialect: str, options: TranslateOptions) -> Callable[[ev.Entry], b
     if dialect == CANONICAL:
         return lambda entry: entry.encode() + b"\n"
     known = DIALECTS[dialect]
-    make = known.encoder
-    if make is None:
+    make, face = known.encoder, known.face
+    if make is None or face is None:
         raise NotSupported(f"{known.no_frontends or f'`{dialect}` cannot be written yet'}.")
     encoder = None
 
@@ -174,7 +174,7 @@ def make_sink(dialect: str, options: TranslateOptions) -> Callable[[ev.Entry], b
                 EncoderContext(
                     session_id=entry.session_id,
                     secret=hashlib.sha256(b"translate\0" + entry.session_id.encode()).digest(),
-                    settings={"form": options.form},
+                    settings=face.forms.get(options.form, {}),
                 )
             )
         return b"".join(frame.data for frame in encoder.feed(entry.without_quote()))

@@ -16,8 +16,6 @@ from proxy.config.complaints import complaints
 from proxy.config.settings import CLIENT_VARIABLES, BackendSettings
 
 _FORM = re.compile(r"(?:([^:=]*):)?([^:=]*)=(.*)")
-_HEADERS = {"engine": "X-Engine-Key"}
-"""The header of a dialect's credential; the others take a bearer token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,8 @@ class Given:
     @property
     def auth(self) -> dict[str, str]:
         """Its `auth`, if it wants a credential."""
-        header = _HEADERS.get(self.dialect)
-        if header is None:
+        header = DIALECTS[self.dialect].key_header
+        if not header:
             return {"bearer_env": self.variable}
         return {"header": header, "env": self.variable}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from adapters.registry import DIALECTS
 from proxy.cli.backends import Given, backend_option, built
 from proxy.cli.printing import clean, fail
 from proxy.cli.running import DEFAULT_CONFIG
@@ -73,9 +74,10 @@ _TAIL = """
 # All settings: docs/configuration.md in Dragoman's repository.
 """
 
-_EXAMPLES = (
-    Given("engine", "engine", "http://127.0.0.1:8000", ""),
-    Given("eve", "eve", "http://127.0.0.1:2000", ""),
+_EXAMPLES = tuple(
+    Given(name, name, known.example_url, "")
+    for name, known in sorted(DIALECTS.items())
+    if known.example_url
 )
 
 _NO_HASH = ("0" * 64, "1" * 64)
@@ -103,8 +105,8 @@ def configuration(backends: Sequence[Given] = ()) -> str:
         _off(f'[[keys]]\nname = "admin"\nsha256 = "{_NO_HASH[1]}"\nadmin = true\n'),
         _LISTENERS,
         _off(
-            '[[listeners]]\nlisten = "127.0.0.1:8788"\ndialect = "eve"\n'
-            f"route = {_text(names[0])}\n"
+            '[[listeners]]\nlisten = "127.0.0.1:8788"\n'
+            f"dialect = {_text(_EXAMPLES[-1].dialect)}\nroute = {_text(names[0])}\n"
         ),
         _TAIL,
     ]

@@ -17,6 +17,7 @@ from adapters.model.commands import AnyCommand
 from adapters.model.events import Entry
 from adapters.offline import translate as translation
 from adapters.offline.recorded_inputs import BadInput, read_inputs
+from adapters.registry import faces
 from adapters.wire.errors import NotSupported
 from proxy.cli.crossings import lost_fields, print_report
 from proxy.cli.files import named
@@ -28,6 +29,25 @@ READ_BYTES = 64 * 1024
 
 _FROM = click.Choice([*translation.readable_dialects(), CANONICAL])
 _TO = click.Choice([*translation.writable_dialects(), CANONICAL])
+
+
+def _form_parameter(dialect: str) -> str:
+    return f"{dialect.replace('-', '_')}_form"
+
+
+def _form_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each dialect whose face has no form but those with names."""
+    for name, face in faces().items():
+        if "" not in face.forms:
+            command = click.option(
+                f"--{name}-form",
+                _form_parameter(name),
+                type=click.Choice([*face.forms]),
+                default=next(iter(face.forms)),
+                show_default=True,
+                help=f"The form of {name} that is printed.",
+            )(command)
+    return command
 
 
 @click.command(short_help="Print a recorded body in another dialect.")
@@ -42,13 +62,7 @@ _TO = click.Choice([*translation.writable_dialects(), CANONICAL])
     help="What the user sent: bodies of requests, as JSON, a list or NDJSON.",
 )
 @click.option("--session-id", help="The id of the session; else the one that FILE names.")
-@click.option(
-    "--eve-form",
-    type=click.Choice(["all", "tokens", "newest"]),
-    default="all",
-    show_default=True,
-    help="The form of eve that is printed.",
-)
+@_form_options
 @click.option(
     "--report",
     type=click.Path(path_type=Path, allow_dash=True),
@@ -68,10 +82,10 @@ def translate(
     target: str,
     requests: Path | None,
     session_id: str | None,
-    eve_form: str,
     report: Path | None,
     fail_on: str | None,
     strict: bool,
+    **forms: str,
 ) -> None:
     """Print a recorded response body as the same session in another dialect.
 
@@ -82,8 +96,9 @@ def translate(
     on_stderr = report == Path("-")
     try:
         inputs = [] if requests is None else _read_requests(requests)
+        form = forms.get(_form_parameter(target), "")
         options = translation.TranslateOptions(
-            session_id=session_id, inputs=inputs, form=eve_form, strict=strict
+            session_id=session_id, inputs=inputs, form=form, strict=strict
         )
         reader = translation.make_source(source, options)
         sink = translation.make_sink(target, options)

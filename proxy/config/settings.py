@@ -72,7 +72,6 @@ _ORIGIN = re.compile(
     r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?"
 )
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9}(?=\s*[A-Za-z]))?)\s*((?i:[KMGT]i?B)|)")
-_HOOKS = "hooks:"
 
 _ANY_HOST: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -415,10 +414,6 @@ class DialectSettings(Table):
         return round(self.quiet_seconds * 1000)
 
 
-_OF_DIALECT: Mapping[str, str] = {"interrupt": "engine", "task_ids_of": "engine"}
-"""Members of `DialectSettings` that belong to one dialect."""
-
-
 class BackendSettings(Table):
     """`[[backends]]`: one agent server."""
 
@@ -439,10 +434,11 @@ class BackendSettings(Table):
         problems: list[tuple[Place, str]] = []
         if why := wrong_url(self.url, self.dialect):
             problems.append((("url",), why))
-        for name, dialect in _OF_DIALECT.items():
-            if getattr(self.settings, name) is not None and self.dialect != dialect:
-                why = f"is for backends of the dialect `{dialect}` only"
-                problems.append((("settings", name), why))
+        for dialect in DIALECTS.values():
+            for name in sorted(dialect.backend_settings - DIALECTS[self.dialect].backend_settings):
+                if getattr(self.settings, name) is not None:
+                    why = f"is for backends of the dialect `{dialect.name}` only"
+                    problems.append((("settings", name), why))
         _refuse(problems)
         return self
 
@@ -659,9 +655,10 @@ def contradictions(settings: Settings) -> list[str]:
 
 def wrong_url(url: str, dialect: str) -> str:
     """Say what is wrong with a backend's URL, if anything."""
-    if dialect == "hermes-agent" and url == _HOOKS:
+    known = DIALECTS[dialect]
+    if url in known.other_urls:
         return ""
-    schemes = ("http", "https", "ws", "wss") if dialect == "hermes-agent" else ("http", "https")
+    schemes = known.url_schemes
     try:
         parts: SplitResult = urlsplit(url)
         usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0

@@ -14,6 +14,7 @@ import re
 
 from aiohttp import hdrs, web
 
+from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.config.settings import ANY_ORIGIN
 from proxy.entry.keys import SESSIONS
@@ -25,10 +26,7 @@ EXPOSED = ", ".join(
         "traceparent",
         "www-authenticate",
         "x-dragoman-error",
-        "x-eve-session-id",
-        "x-eve-stream-format",
-        "x-eve-stream-tail-index",
-        "x-eve-stream-version",
+        *(name for dialect in DIALECTS.values() for name in dialect.page_headers),
     )
 )
 """The headers of our answers that a page may read besides those that every page may."""

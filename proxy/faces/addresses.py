@@ -33,12 +33,9 @@ from proxy.control.control import guarded
 from proxy.entry.entry import routes_shown, to_web
 from proxy.entry.keys import SESSIONS
 from proxy.faces.elsewhere import of_path
+from proxy.http.auth import HOW_A_KEY_IS_SENT
 
-_KEY = (
-    "A frontend sends its key as `Authorization: Bearer KEY`, `x-api-key: KEY` or "
-    "`X-Engine-Key: KEY`."
-)
-
+_KEY = f"A frontend sends its key as {HOW_A_KEY_IS_SENT}."
 
 _OPEN = ("/healthz", "/readyz", "/metrics")
 """What there is besides faces and the control API."""

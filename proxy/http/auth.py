@@ -21,8 +21,19 @@ from dataclasses import dataclass
 from multidict import MultiMapping
 
 from adapters.contract.faces import Action
+from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.config.settings import LOCAL, SHADOWS, KeySettings, Settings
+
+_KEY_HEADERS = ("x-api-key", *(known.key_header for known in DIALECTS.values() if known.key_header))
+
+HOW_A_KEY_IS_SENT = " or ".join(
+    (
+        ", ".join(("`Authorization: Bearer KEY`", *(f"`{h}: KEY`" for h in _KEY_HEADERS[:-1]))),
+        f"`{_KEY_HEADERS[-1]}: KEY`",
+    )
+)
+"""What a frontend is told that needs a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +60,8 @@ def authenticate(headers: MultiMapping[str], keys: Sequence[Key]) -> Principal:
     """Return whose key the headers carry.
 
     Each dialect puts it elsewhere, and any place will do on every path: `Authorization: Bearer
-    KEY`, `Authorization: Basic` with the key as password, `x-api-key: KEY` and `X-Engine-Key: KEY`.
-    Without configured keys everybody is `local`.
+    KEY`, `Authorization: Basic` with the key as password, `x-api-key: KEY` and the dialects' own
+    headers. Without configured keys everybody is `local`.
 
     Raises:
         DragomanError: with the code UNAUTHORIZED, they carry no key that we know.
@@ -67,8 +78,7 @@ def authenticate(headers: MultiMapping[str], keys: Sequence[Key]) -> Principal:
     if found is None:
         why = "This key is not known here" if _was_sent(headers) else "This needs a key"
         raise DragomanError(
-            f"{why}: send one as `Authorization: Bearer KEY`, `x-api-key: KEY` or "
-            "`X-Engine-Key: KEY`. The operator adds keys under [[keys]].",
+            f"{why}: send one as {HOW_A_KEY_IS_SENT}. The operator adds keys under [[keys]].",
             code=ErrorCode.UNAUTHORIZED,
         )
     return Principal(found.name)
@@ -86,7 +96,7 @@ def _presented(headers: MultiMapping[str]) -> Iterator[bytes]:
                 except (binascii.Error, ValueError):
                     continue
                 yield pair.partition(b":")[2]
-    for name in ("x-api-key", "X-Engine-Key"):
+    for name in _KEY_HEADERS:
         for value in headers.getall(name, []):
             yield _bytes(value.strip())
 

@@ -16,6 +16,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Support
 from adapters.offline.moves import ConversationHistory, HandoverCodec, HistoryPart, HistoryWriter
+from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from proxy.base.errors import reading_back
 from proxy.base.rows import LegRow
@@ -23,7 +24,6 @@ from proxy.config.settings import SHADOWS, BackendSettings
 from proxy.fanout.hub import entries_by_steps
 from proxy.migration.moved import left_by_the_last_move
 from proxy.session import Session
-from proxy.sessions.backends import ENGINE
 from proxy.sessions.sessions import Sessions
 
 _log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ async def move(
         )
     legs = await sessions.journal.legs(session.row.key)
     native_id = None
-    if backend.dialect == ENGINE:
+    if DIALECTS[backend.dialect].chosen_names:
         been = any(one.backend == to for one in legs)
         native_id = f"{session.row.id}-{leg.number + 1}" if been else session.row.id
     new = LegRow(session.row.key, leg.number + 1, to, native_id)

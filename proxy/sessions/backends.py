@@ -30,9 +30,6 @@ from proxy.upstream.findings import Kind
 from proxy.upstream.health import Health
 from proxy.upstream.readiness import Readiness
 
-ENGINE = "engine"
-"""The dialect whose sessions are named by who asks for them, and not by the backend."""
-
 STRANGERS_BYTES = 2**20
 """Bytes of a backend's answer to a route that is open to everybody: a page that says that a sign-in
 is done has some thousand."""

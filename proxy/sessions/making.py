@@ -11,6 +11,7 @@ from typing import Any
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.session_info import check_metadata
+from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError
 from proxy.base.clock import Clock, Ids
 from proxy.base.repeats import REQUEST, Submission, identity
@@ -18,7 +19,7 @@ from proxy.base.rows import AliasKind, LegRow, NewSession, SessionRow
 from proxy.config.settings import BackendSettings
 from proxy.journal.base import Journal
 from proxy.session import Session, codec_of
-from proxy.sessions.backends import ENGINE, Backends
+from proxy.sessions.backends import Backends
 from proxy.sessions.live import Live
 from proxy.sessions.shadows import shadowed
 
@@ -91,7 +92,7 @@ class Making:
         row = self._new_row(wanted)
         shadow = self._backends.shadow_of(wanted.route)
         codec = codec_of(wanted.dialect, backend.name, self._faces.get(wanted.dialect, {}))
-        if native_id is None and backend.dialect == ENGINE:
+        if native_id is None and DIALECTS[backend.dialect].chosen_names:
             native_id = await self._new_name(row, backend, wanted.aliases)
         submission, succeeds = wanted.submission, wanted.succeeds
         takes = [] if submission is None else [(AliasKind.REQUEST, submission.body)]
@@ -182,17 +183,17 @@ class Making:
         self, row: SessionRow, backend: BackendSettings
     ) -> tuple[BackendSettings, str | None]:
         """Return the backend of an expired session, where it is still configured, and the name of
-        the task that an Engine knows it by."""
+        the task that it is there, if the dialect lets us choose that."""
         leg = (await self._journal.legs(row.key))[-1]
         known = self._backends.get(leg.backend)
-        if known is None or known.dialect != ENGINE:
+        if known is None or not DIALECTS[known.dialect].chosen_names:
             return known or backend, None
         return known, leg.native_id
 
     async def _new_name(
         self, row: SessionRow, backend: BackendSettings, names: Sequence[tuple[str, str]]
     ) -> str:
-        """Return the name under which an Engine is to know a new session for ever.
+        """Return the name that we choose for a new session at its backend, for ever.
 
         A frontend's own name only where the configuration says whose pass, and where no session
         ever had it, another route's or another owner's: two would share one conversation.
