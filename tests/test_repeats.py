@@ -16,8 +16,8 @@ from proxy.base.repeats import (
     LOST_MS,
     REQUESTS_KEPT,
     RETRY_MS,
-    Accepted,
-    Requests,
+    RecentRequests,
+    SeenRequest,
     Submission,
     identity,
 )
@@ -29,14 +29,14 @@ def asked(body: bytes = b"continue", reachable: bool = True, **headers: str) -> 
 
 
 def heard(
-    requests: Requests,
+    requests: RecentRequests,
     request: Submission,
     name: str,
     at: int = 0,
     *,
     sealed: bool = False,
     command: str | None = None,
-) -> Accepted:
+) -> SeenRequest:
     details = {"request": dict(identity(request, name, sealed=sealed))}
     requests.hear(
         ev.InputAccepted(
@@ -54,7 +54,7 @@ def heard(
 
 
 def test_equal_content_is_no_repeat() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     heard(requests, asked(), "c1")
     assert requests.find(asked(), 1) is None
     for count in ("0", "x", "²", "9" * 5000):
@@ -62,7 +62,7 @@ def test_equal_content_is_no_repeat() -> None:
 
 
 def test_equal_is_what_has_the_same_method_path_and_body() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     # As aiohttp gives what is not UTF-8.
     name = "\udcff"
     headers = CIMultiDict({"Idempotency-Key": name})
@@ -74,7 +74,7 @@ def test_equal_is_what_has_the_same_method_path_and_body() -> None:
 
 
 def test_what_broke_off_may_come_again_for_a_while() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     heard(requests, asked(), "c1").lost_at = 1000
     assert requests.find(asked(b"stop"), 1000) is None
     assert requests.find(asked(), 1000 + LOST_MS + 1) is None
@@ -83,7 +83,7 @@ def test_what_broke_off_may_come_again_for_a_while() -> None:
 
 @pytest.mark.parametrize("outcome", ["refused", "unknown", "withdrawn"])
 def test_what_was_not_done_may_be_asked_for_anew(outcome: Any) -> None:
-    requests = Requests()
+    requests = RecentRequests()
     heard(requests, asked(idempotency_key="k"), "c1").lost_at = 1000
     settled = ev.InputSettled(thread_id=ev.MAIN, command_id="c1", outcome=outcome)
     requests.hear(settled.model_copy(update={"outcome": "taken"}), 1001)
@@ -96,7 +96,7 @@ def test_what_was_not_done_may_be_asked_for_anew(outcome: Any) -> None:
 
 
 def test_all_commands_of_a_request_are_its_own_and_no_others() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     for command in ("c1", "c2"):
         heard(requests, asked(), "c1", command=command).lost_at = 0
     heard(requests, asked(b"stop"), "c3").lost_at = 0
@@ -110,14 +110,14 @@ def test_all_commands_of_a_request_are_its_own_and_no_others() -> None:
 
 
 def test_of_equal_requests_the_newest_is_repeated() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     heard(requests, asked(), "c1")
     newest = heard(requests, asked(), "c2")
     assert requests.find(asked(x_stainless_retry_count="1"), 0) is newest
 
 
 def test_a_client_that_is_gone_is_noticed_when_it_comes_again() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     accepted = heard(requests, asked(), "c1")
     there = True
     first = Submission("POST", "/x", CIMultiDict(), b"continue", lambda: there)
@@ -135,7 +135,7 @@ def test_a_client_that_is_gone_is_noticed_when_it_comes_again() -> None:
 def test_a_reply_that_was_written_is_whole_if_its_client_is_there(there: bool) -> None:
     told: list[bool] = []
     first = asked(reachable=there)
-    accepted = heard(Requests(), asked(), "c1")
+    accepted = heard(RecentRequests(), asked(), "c1")
     first.accept(accepted, lambda _, whole: told.append(whole))
     assert accepted.submission is first
     first.over(whole=True)
@@ -162,7 +162,7 @@ async def test_only_equal_requests_of_one_owner_on_one_route_wait_for_each_other
 
 
 def test_a_retry_is_one_of_a_try_before_it() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     accepted = heard(requests, asked(), "c1")
     retry = asked(x_stainless_retry_count="1")
     assert requests.find(retry, RETRY_MS) is accepted
@@ -174,9 +174,9 @@ def test_a_retry_is_one_of_a_try_before_it() -> None:
 
 
 def test_which_try_was_accepted_is_known_after_a_restart() -> None:
-    requests, retry = Requests(), asked(x_stainless_retry_count="1")
+    requests, retry = RecentRequests(), asked(x_stainless_retry_count="1")
     heard(requests, retry, "c1")
-    again = Requests()
+    again = RecentRequests()
     again.restore(requests.dump())
     for known in (requests, again):
         # Its first try was lost on its way; another first retry is of another request.
@@ -185,7 +185,7 @@ def test_which_try_was_accepted_is_known_after_a_restart() -> None:
 
 
 def test_a_key_holds_for_a_day_and_for_one_request() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     accepted = heard(requests, asked(idempotency_key="k"), "c1")
     assert requests.find(asked(idempotency_key="k"), KEY_MS) is accepted
     assert requests.find(asked(idempotency_key="k"), KEY_MS + 1) is None
@@ -195,7 +195,7 @@ def test_a_key_holds_for_a_day_and_for_one_request() -> None:
 
 
 def test_of_a_request_with_a_secret_nothing_but_the_key_is_kept() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     secret = asked(b'{"sealed": "hunter2"}', idempotency_key="k")
     assert "body" not in identity(secret, "c1", sealed=True)
     accepted = heard(requests, secret, "c1", sealed=True)
@@ -211,7 +211,7 @@ def named(*names: str, body: bytes = b"continue", **headers: str) -> Submission:
 
 
 def test_a_request_with_names_is_the_one_that_has_the_same_and_no_other() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     heard(requests, asked(idempotency_key="k"), "c0").lost_at = 0
     accepted = heard(requests, named("a", "b"), "c1")
     accepted.lost_at = 0
@@ -232,7 +232,7 @@ def test_a_request_with_no_names_is_known_as_any_other() -> None:
 
 
 def test_names_are_kept_and_given_up_where_nothing_was_done() -> None:
-    requests, again = Requests(), Requests()
+    requests, again = RecentRequests(), RecentRequests()
     heard(requests, named("a", body=b"hunter2"), "c1", sealed=True)
     again.restore(requests.dump())
     for known in (requests, again):
@@ -246,11 +246,11 @@ def test_names_are_kept_and_given_up_where_nothing_was_done() -> None:
 
 
 def test_the_newest_are_remembered_and_a_snapshot_keeps_them() -> None:
-    requests = Requests()
+    requests = RecentRequests()
     for number in range(REQUESTS_KEPT + 1):
         heard(requests, asked(b"%d" % number), f"c{number}")
     assert requests.get("c0") is None
-    again = Requests()
+    again = RecentRequests()
     again.restore(requests.dump())
     assert again.dump() == requests.dump()
     again.lose([("lost", "c7"), ("lost", "c8"), ("repeated", "c8")])

@@ -49,7 +49,7 @@ _RETRY_DIGITS = 4
 
 
 @dataclasses.dataclass(slots=True)
-class Accepted:
+class SeenRequest:
     """A request that was accepted. `ids` are those of its commands, `id` is its own.
 
     `body` is None where it is not compared: it held a secret, of which not even a hash is kept, or
@@ -91,8 +91,8 @@ class Submission:
         fits = retry.isascii() and retry.isdigit() and len(retry) <= _RETRY_DIGITS
         self.retry = int(retry) if fits else 0
         self._reachable = reachable
-        self._accepted: Accepted | None = None
-        self._tell: Callable[[Accepted, bool], None] | None = None
+        self._accepted: SeenRequest | None = None
+        self._tell: Callable[[SeenRequest, bool], None] | None = None
         self._lost = False
 
     @property
@@ -111,7 +111,7 @@ class Submission:
         """Say whether the reply, which is not over, is about to break off."""
         return not self._reachable()
 
-    def accept(self, accepted: Accepted, tell: Callable[[Accepted, bool], None]) -> None:
+    def accept(self, accepted: SeenRequest, tell: Callable[[SeenRequest, bool], None]) -> None:
         """Hear as what the request was accepted; `tell` hears whether its reply was written to its
         end."""
         self._accepted = accepted
@@ -137,15 +137,15 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-class Requests:
+class RecentRequests:
     """The newest requests that a session has accepted."""
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[str, Accepted] = {}
+        self._known: dict[str, SeenRequest] = {}
 
-    def get(self, request_id: str) -> Accepted | None:
+    def get(self, request_id: str) -> SeenRequest | None:
         """Return the request with this id, if it is remembered."""
         return self._known.get(request_id)
 
@@ -167,7 +167,7 @@ class Requests:
         if known is not None:
             known.ids += ids
             return
-        made = Accepted(
+        made = SeenRequest(
             value["id"],
             value.get("body"),
             value.get("key"),
@@ -187,7 +187,7 @@ class Requests:
             if command_id in known.ids:
                 known.body = known.names = None
 
-    def find(self, submission: Submission, now: int) -> Accepted | None:
+    def find(self, submission: Submission, now: int) -> SeenRequest | None:
         """Return the request that another one repeats, or None; it does so once for each reply that
         broke off.
 
@@ -234,7 +234,7 @@ class Requests:
 
     def restore(self, value: list[list[Any]]) -> None:
         """Take up what a snapshot kept."""
-        self._known = {made[0]: Accepted(*made) for made in value}
+        self._known = {made[0]: SeenRequest(*made) for made in value}
 
 
 def identity(submission: Submission, request_id: str, *, sealed: bool) -> Mapping[str, str | int]:

@@ -1,7 +1,7 @@
 """What a transaction of the SQLite journal does: plain functions, called in the writer's thread.
 
 A `Transaction` gathers the rows of events, to insert them at once, and what changes in memory when
-it commits. Everything here may be rolled back: nothing but `Tail.next` and `Tail.erased` changes
+it commits. Everything here may be rolled back: nothing but `UnindexedRows.next` and `UnindexedRows.erased` changes
 before the commit, and `undo` puts these back.
 
 Why one room: what a transaction may change, one function for each change.
@@ -20,7 +20,7 @@ import apsw
 from proxy.base.errors import NameTaken, SessionClosed, SessionNotFound
 from proxy.base.rows import BackendRow, CodecRow, NewSession, ShareRow, Snapshot
 from proxy.journal._frames import FrameBatch, pack_frames
-from proxy.journal._tail import Tail
+from proxy.journal._unindexed_rows import UnindexedRows
 from proxy.journal.base import OF_WORDS, Write
 
 ERASE_ROWS = 512
@@ -74,12 +74,14 @@ class Transaction:
         "undone",
     )
 
-    def __init__(self, connection: apsw.Connection, tails: dict[int, Tail], row: int) -> None:
+    def __init__(
+        self, connection: apsw.Connection, tails: dict[int, UnindexedRows], row: int
+    ) -> None:
         self.connection = connection
         self.tails = tails
         self.row = row
         self.rows: list[tuple[int, int, int, int, int, bytes | None, bytes]] = []
-        self.notes: list[tuple[Tail, int, int, int, int, int, int, bytes | None, int]] = []
+        self.notes: list[tuple[UnindexedRows, int, int, int, int, int, int, bytes | None, int]] = []
         self.after: list[Callable[[], None]] = []
         self.undone: list[Callable[[], None]] = []
         self.freed = False
@@ -93,7 +95,7 @@ class Transaction:
 
     def append(
         self,
-        tail: Tail,
+        tail: UnindexedRows,
         session: int,
         first: int,
         count: int,
@@ -120,7 +122,7 @@ class Transaction:
             self.connection.execute(_insert_events(len(some)), values)
         rows.clear()
 
-    def tail(self, session: int) -> Tail:
+    def tail(self, session: int) -> UnindexedRows:
         """Return the tail of a session that takes writes, from the file when it is not known.
 
         Raises:
@@ -139,7 +141,7 @@ class Transaction:
             if found is None:
                 raise SessionNotFound(f"there is no session with key {session}")
             pruned, erased_at, last = found
-            tail = Tail(max(pruned, last), erased=erased_at is not None)
+            tail = UnindexedRows(max(pruned, last), erased=erased_at is not None)
             self.tails[session] = tail
         if tail.erased:
             raise SessionClosed(f"session {session} was deleted")
@@ -162,7 +164,7 @@ class Transaction:
         self.row = mark.row
 
 
-def insert_session(transaction: Transaction, new: NewSession) -> Tail:
+def insert_session(transaction: Transaction, new: NewSession) -> UnindexedRows:
     """Store a session with its first leg, and return its tail.
 
     Raises:
@@ -204,12 +206,12 @@ def insert_session(transaction: Transaction, new: NewSession) -> Tail:
     if new.codec is not None:
         insert_codec(connection, key, new.codec)
     tails = transaction.tails
-    tail = tails[key] = Tail(0)
+    tail = tails[key] = UnindexedRows(0)
     transaction.undone.append(lambda: tails.__delitem__(key))
     return tail
 
 
-def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
+def apply_rest(transaction: Transaction, write: Write, tail: UnindexedRows) -> None:
     """Store the parts of a write that few writes have.
 
     Raises:
@@ -279,7 +281,7 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
             )
 
 
-def _store_position(transaction: Transaction, write: Write, tail: Tail) -> None:
+def _store_position(transaction: Transaction, write: Write, tail: UnindexedRows) -> None:
     """Store a position that comes without events: there is no row to carry it."""
     row = transaction.row
     leg = write.leg
@@ -427,7 +429,7 @@ def begin_erasing(
     fresh: Collection[str],
     *,
     state: str = "deleted",
-) -> Tail | None:
+) -> UnindexedRows | None:
     """Make a tombstone of a session and return its tail, whose rows are in the index then; None if
     it is one. Its state is `state` from then on.
 

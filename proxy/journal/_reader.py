@@ -3,7 +3,7 @@ snapshot.
 
 `tails` is the writer's memory, or None where the writer is another process: then the newest rows
 are read from the file. What is needed from `tails` is copied before the snapshot begins (see
-`_tail`).
+`_unindexed_rows`).
 
 Why one room: what may be asked, one function for each question.
 """
@@ -33,7 +33,7 @@ from proxy.base.rows import (
     Snapshot,
 )
 from proxy.journal._frames import unpack_frames
-from proxy.journal._tail import Tail, recover_tails
+from proxy.journal._unindexed_rows import UnindexedRows, recover_tails
 from proxy.journal.base import MINTED, NAMES, SHORTEST
 
 CHUNK_BYTES = 64 * 1024
@@ -44,7 +44,7 @@ reader a step.
 NO_CURSOR = (1 << 63) - 1
 """Above every cursor: SQLite's largest integer."""
 
-Tails = Mapping[int, Tail] | None
+Tails = Mapping[int, UnindexedRows] | None
 
 _FIRST = operator.itemgetter(0)
 
@@ -166,7 +166,7 @@ def read_sessions(
         return [_session_row(row, tails) for row in rows]
 
 
-def _session_row(row: tuple[Any, ...], tails: Mapping[int, Tail]) -> SessionRow:
+def _session_row(row: tuple[Any, ...], tails: Mapping[int, UnindexedRows]) -> SessionRow:
     if tuple(map(type, row)) not in _TYPES:
         raise JournalCorrupt(f"a session's row is damaged: {row[:2]}; restore a backup")
     found = SessionRow(*row)
@@ -206,7 +206,7 @@ def read_sizes(connection: apsw.Connection, tails: Tails, owner: str | None) -> 
     return sizes
 
 
-def _uncounted(tails: Mapping[int, Tail]) -> dict[int, tuple[int, int]]:
+def _uncounted(tails: Mapping[int, UnindexedRows]) -> dict[int, tuple[int, int]]:
     """Return the bytes that `sessions.bytes` lacks, and the newest row that has some of them."""
     found = ((key, tail.size, tail.rows[-1:]) for key, tail in tails.items())
     return {key: (size, rows[0][1]) for key, size, rows in found if size and rows}

@@ -8,7 +8,7 @@ nothing the next ones are skipped, so a lone writer that waits for each commit i
 
 Events are appended in the order of arrival, so a commit writes one page whatever the number of its
 sessions. The index of a session's rows is written late (`_index_some`), a few pages at a time, in
-transactions of its own; until then `Tail`s hold it in memory, and after a crash they are rebuilt
+transactions of its own; until then an `UnindexedRows` of each holds it in memory, and after a crash they are rebuilt
 from the rows above the indexed ones.
 
 A sync that fails is never tried again, see `is_failed_sync`: the writer stores nothing more, and
@@ -61,7 +61,7 @@ from proxy.journal._changes import (
 from proxy.journal._database import WriterLock, connect_writer, is_failed_sync, translate
 from proxy.journal._frames import FrameBatch
 from proxy.journal._staging import unstage_all
-from proxy.journal._tail import Tail, recover_tails
+from proxy.journal._unindexed_rows import UnindexedRows, recover_tails
 from proxy.journal.base import Write, longer
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Keepsake:
+class PendingSnapshot:
     """A snapshot on its way to the disk."""
 
     session: int
@@ -158,7 +158,7 @@ class Keepsake:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Emptying:
+class WalTruncation:
     """Somebody waits until the write-ahead log, which may hold erased text, is empty."""
 
     future: asyncio.Future[None]
@@ -167,7 +167,7 @@ class Emptying:
 Item = Write | Job
 """Writes that are handed over at once, in order."""
 
-Later = FrameBatch | Keepsake | Emptying
+Background = FrameBatch | PendingSnapshot | WalTruncation
 Settled = Callable[[list[Item], dict[int, JournalError], int], None]
 
 
@@ -187,7 +187,7 @@ class Writer:
         index_seconds: float,
         synced: bool = True,
     ) -> None:
-        self.tails: dict[int, Tail] = {}
+        self.tails: dict[int, UnindexedRows] = {}
         self.stored = 0
         self._row = 0
         self._path = path
@@ -203,9 +203,9 @@ class Writer:
         self._window = window_ms / 1000
         self._index_rows = index_rows
         self._index_seconds = index_seconds
-        self._queue: queue.SimpleQueue[Item | Later | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | Background | None] = queue.SimpleQueue()
         self._frames: list[FrameBatch] = []
-        self._snapshots: collections.deque[Keepsake] = collections.deque()
+        self._snapshots: collections.deque[PendingSnapshot] = collections.deque()
         # Bytes that were ever handed over, and that were ever taken off: by two threads.
         self._snapshots_put = 0
         self._snapshots_gone = 0
@@ -254,9 +254,9 @@ class Writer:
         self._queue.put(None)
         await self._stopped
 
-    def put(self, item: Item | Later) -> None:
+    def put(self, item: Item | Background) -> None:
         """Hand over writes, a job, frames or a snapshot; never blocks."""
-        if isinstance(item, Keepsake):
+        if isinstance(item, PendingSnapshot):
             if self._snapshots_put - self._snapshots_gone > SNAPSHOTS_WAITING_BYTES:
                 return
             self._snapshots_put += len(item.snapshot.data)
@@ -368,7 +368,7 @@ class Writer:
                 with connection:
                     begin_erasing(transaction, session, at, set())
                 pruned = self.tails[session].last
-            self.tails[session] = Tail(pruned, erased=True)
+            self.tails[session] = UnindexedRows(pruned, erased=True)
             while erase_some(connection, session):
                 pass
             self._truncate_due = 0.0
@@ -436,10 +436,10 @@ class Writer:
                 self._skips = PAUSES_SKIPPED
         return batch
 
-    def _put_off(self, item: Later) -> None:
+    def _put_off(self, item: Background) -> None:
         if isinstance(item, FrameBatch):
             self._frames.append(item)
-        elif isinstance(item, Keepsake):
+        elif isinstance(item, PendingSnapshot):
             if not self._snapshots:
                 self._snapshots_due = time.monotonic() + SNAPSHOT_SECONDS
             self._snapshots.append(item)
@@ -700,8 +700,8 @@ class Writer:
         entries: list[tuple[int, int, int]] = []
         positions: list[tuple[int, int, int, bytes]] = []
         sums: list[tuple[int, int, int, int]] = []
-        summed: list[Tail] = []
-        indexed: list[tuple[Tail, int]] = []
+        summed: list[UnindexedRows] = []
+        indexed: list[tuple[UnindexedRows, int]] = []
         left = self._round.copy()
         while left and len(entries) < INDEX_CHUNK:
             session = left[-1]
@@ -753,7 +753,7 @@ class Writer:
             if not tail.rows and not tail.positions:
                 del self.tails[session]
 
-    def forget_rows(self, tail: Tail) -> None:
+    def forget_rows(self, tail: UnindexedRows) -> None:
         """Drop a session's rows from the work for later: they are in the index already."""
         self._unindexed -= len(tail.rows)
         tail.rows.clear()

@@ -53,10 +53,10 @@ from proxy.journal._changes import (
 from proxy.journal._changes import prune_frames as prune_some_frames
 from proxy.journal._database import connect_reader, translate
 from proxy.journal._frames import BATCH_BYTES, FRAME_LIMIT, FrameBatch, cut_frame
-from proxy.journal._fresh import Fresh
 from proxy.journal._storing import Storing
-from proxy.journal._tail import Tail
-from proxy.journal._writer import Emptying, Item, Job, Keepsake, Writer
+from proxy.journal._unindexed_rows import UnindexedRows
+from proxy.journal._unreferenced_blobs import UnreferencedBlobs
+from proxy.journal._writer import Item, Job, PendingSnapshot, WalTruncation, Writer
 from proxy.journal.base import Journal, Write
 
 _log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class SqliteJournal(Journal):
         # In the order of `due`: a batch is put at the end when it begins.
         self._batches: dict[tuple[int, int], FrameBatch] = {}
         self._sweep: asyncio.TimerHandle | None = None
-        self._fresh = Fresh()
+        self._fresh = UnreferencedBlobs()
         self._backlog = 0
         self._is_open = False
         self._newest = 0
@@ -319,7 +319,7 @@ class SqliteJournal(Journal):
         return await self._loop.run_in_executor(self._pool, answer)
 
     @property
-    def _tails(self) -> dict[int, Tail] | None:
+    def _tails(self) -> dict[int, UnindexedRows] | None:
         return None if self._writer is None else self._writer.tails
 
     def new_key(self) -> int:
@@ -450,7 +450,7 @@ class SqliteJournal(Journal):
         cannot write.
         """
         if self._writer is not None and self._is_open:
-            self._writer.put(Keepsake(session, snapshot))
+            self._writer.put(PendingSnapshot(session, snapshot))
 
     async def snapshot(
         self, session: int, kind: str, version: int, *, cursor: int | None = None
@@ -665,7 +665,7 @@ class SqliteJournal(Journal):
         if self._writer is None or not self._is_open:
             return
         future: asyncio.Future[None] = self._loop.create_future()
-        self._writer.put(Emptying(future))
+        self._writer.put(WalTruncation(future))
         try:
             async with asyncio.timeout(EMPTY_SECONDS):
                 await future

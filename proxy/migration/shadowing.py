@@ -20,8 +20,8 @@ from proxy.base.repeats import REQUEST
 from proxy.base.rows import AliasKind, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.config.settings import SHADOWS
-from proxy.migration.person import Driven, Driver
 from proxy.migration.progress import progress_of, read_log
+from proxy.migration.scripted_person import Driven, Driver
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 from proxy.sessions.shadows import GONE, shadow_at, shadow_backend, shadowed_by

@@ -8,7 +8,7 @@ from typing import Any
 
 from adapters.model import commands as cmd
 from proxy.base.clock import Clock
-from proxy.base.repeats import REQUEST, Accepted, Submission, identity
+from proxy.base.repeats import REQUEST, SeenRequest, Submission, identity
 from proxy.base.rows import AliasKind
 from proxy.journal.base import Journal, Write
 from proxy.session.record import Record
@@ -59,12 +59,12 @@ class Replies:
         if submission is not None and known is not None:
             submission.accept(known, self._replied)
 
-    def _replied(self, request: Accepted, whole: bool) -> None:
+    def _replied(self, request: SeenRequest, whole: bool) -> None:
         """Hear whether the reply to a request was written to its end."""
         if not whole:
             request.lost_at = self._clock.now()
             self._name(AliasKind.LOST, request)
 
-    def _name(self, kind: AliasKind, request: Accepted) -> None:
+    def _name(self, kind: AliasKind, request: SeenRequest) -> None:
         name = (kind, request.id)
         self._journal.submit(Write(self._key, aliases=[name], at=self._record.at))

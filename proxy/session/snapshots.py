@@ -14,7 +14,7 @@ from adapters.model.state import SNAPSHOT_SHAPE, LogState
 from adapters.model.stored import adapter_of
 from adapters.wire.jsonvalue import format_json, parse_json
 from proxy.base.errors import reading_back
-from proxy.base.repeats import Requests
+from proxy.base.repeats import RecentRequests
 from proxy.base.rows import SessionRow, Snapshot
 from proxy.fanout.hub import SNAPSHOT_MOST
 from proxy.journal.base import Journal
@@ -68,7 +68,7 @@ class Snapshots:
         self._taken = 0
         # Sessions that began together, as after an outage, do not all take theirs at once.
         self.due = SNAPSHOT_ENTRIES - key % SNAPSHOT_ENTRIES // 2
-        self.requests = Requests()
+        self.requests = RecentRequests()
         self.messages = Messages()
 
     def hear(self, event: ev.Event, at: int) -> Sequence[Concluded]:

@@ -28,7 +28,7 @@ from adapters.offline.replay import ReplayScript, script_of
 from adapters.offline.translate import TranslateOptions, make_source
 from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings, JournalSettings, Settings
-from proxy.migration.person import Driven
+from proxy.migration.scripted_person import Driven
 from proxy.tools.replay.driving import drive
 from proxy.tools.replay.serving import Replay, serve_replay
 from tests.support.waiting import SOON_S

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.offline.replay import script_of
-from proxy.migration.person import Driven, Driver
+from proxy.migration.scripted_person import Driven, Driver
 from tests.replay.support import replayed
 from tests.replay.test_script_builder import (
     BEGIN,

@@ -13,7 +13,7 @@ from adapters.offline.replay import ReplayScript
 from adapters.wire.errors import DragomanError
 from proxy.app.server import opened_sessions
 from proxy.config.settings import Settings
-from proxy.migration.person import Driven, Driver
+from proxy.migration.scripted_person import Driven, Driver
 
 OWNER = "replay"
 

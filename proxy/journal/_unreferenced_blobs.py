@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterable
 
 
-class Fresh:
+class UnreferencedBlobs:
     """How often each blob was put for a write that has not come yet.
 
     Two may put the same file at the same time, also for different owners. It stays until each of

@@ -18,7 +18,7 @@ from adapters.model.interactions import Decision, option_for, option_named
 from adapters.offline.replay import ReplayCue, ReplayScript
 from adapters.wire.errors import DragomanError
 from proxy.fanout.hub import entries_of
-from proxy.migration.cues import NotDriven, blobs_of, command_of, may_be, prompt, shown
+from proxy.migration.script_cues import NotDriven, blobs_of, command_of, may_be, prompt, shown
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 

@@ -1,7 +1,7 @@
 """What the index on disk does not know yet: the newest rows of sessions, kept by the writer, used
 by readers.
 
-The writer thread alone changes a `Tail`, after the commit that it follows. A reader copies what it
+The writer thread alone changes a `UnindexedRows`, after the commit that it follows. A reader copies what it
 needs **before** it begins its read transaction: what has left the tail by then is in the index that
 this transaction sees, what is in the copy is in `events`. So a reader may see an entry twice, and
 never misses one.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import apsw
 
 
-class Tail:
+class UnindexedRows:
     """The newest of one session.
 
     `last` is the last stored seq, `next` the one that the next write must begin with (ahead of
@@ -33,9 +33,9 @@ class Tail:
         self.erased = erased
 
 
-def recover_tails(connection: apsw.Connection) -> dict[int, Tail]:
+def recover_tails(connection: apsw.Connection) -> dict[int, UnindexedRows]:
     """Return the tails of all sessions with rows above the indexed ones, from the file."""
-    tails: dict[int, Tail] = {}
+    tails: dict[int, UnindexedRows] = {}
     stored = {
         (session, leg): row
         for session, leg, row in connection.execute(
@@ -50,7 +50,7 @@ def recover_tails(connection: apsw.Connection) -> dict[int, Tail]:
     ):
         tail = tails.get(session)
         if tail is None:
-            tail = tails[session] = Tail(first - 1)
+            tail = tails[session] = UnindexedRows(first - 1)
         tail.rows.append((first, row))
         tail.last = first + count - 1
         tail.next = tail.last + 1
