@@ -25,7 +25,7 @@ from adapters.model.normalizer import Normalizer
 from adapters.wire.errors import DragomanError
 from proxy.archives import form
 from proxy.archives.files import new_file, parts_of
-from proxy.archives.form import ArchiveError, Foot, Head, Piece, Unpacker
+from proxy.archives.form import ArchiveError, Foot, Piece, SessionHead, Unpacker
 from proxy.archives.packing import pack
 from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
 from proxy.base.errors import JournalUnavailable, SessionNotFound
@@ -719,7 +719,7 @@ async def test_each_line_is_known_for_what_it_is(source: Journal) -> None:
     unpacker = Unpacker()
     data = await archive_of(source)
     head, entry, piece, foot = [unpacker.take(one) for one in data.splitlines(keepends=True)]
-    assert isinstance(head, Head)
+    assert isinstance(head, SessionHead)
     (leg,) = await source.legs((await source.session(NAME)).key)
     assert head.legs == (dataclasses.replace(leg, session=0),)
     assert entry == encoded(BEGIN)

@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 from adapters.registry import faces
 from proxy import cli
 from proxy.cli import serving
-from proxy.cli.backends import Backend, Given
+from proxy.cli.backends import BackendArgument, BackendParamType
 from proxy.cli.init import configuration
 from proxy.cli.serving import base_urls
 from proxy.config.settings import Settings, load_settings
@@ -31,8 +31,8 @@ from tests.test_cli_scripted import program
 REPOSITORY = Path(__file__).parent.parent
 CREDENTIALS = {"ENGINE_KEY": "e", "EVE_KEY": "v", "OPS_1_KEY": "o"}
 GIVEN = (
-    Given("engine", "engine", "http://127.0.0.1:3001", ""),
-    Given("ops-1", "eve", 'https://eve.example/"x"/', ""),
+    BackendArgument("engine", "engine", "http://127.0.0.1:3001", ""),
+    BackendArgument("ops-1", "eve", 'https://eve.example/"x"/', ""),
 )
 EXAMPLE = re.compile(r"(?:^#[^ \n].*\n)+", re.MULTILINE)
 """Settings that are not in force, up to an empty line or a comment."""
@@ -53,7 +53,7 @@ def load(folder: Path, text: str) -> Settings:
 
 @pytest.mark.parametrize("backends", [(), GIVEN[:1], GIVEN])
 def test_what_is_written_loads_and_is_what_holds_by_default(
-    tmp_path: Path, backends: Sequence[Given]
+    tmp_path: Path, backends: Sequence[BackendArgument]
 ) -> None:
     settings = load(tmp_path, configuration(backends))
     assert settings.model_copy(update={"backends": ()}) == Settings()
@@ -63,7 +63,7 @@ def test_what_is_written_loads_and_is_what_holds_by_default(
 
 @pytest.mark.parametrize("backends", [(), GIVEN[:1], GIVEN])
 def test_each_example_loads_when_its_marks_are_removed(
-    tmp_path: Path, backends: Sequence[Given]
+    tmp_path: Path, backends: Sequence[BackendArgument]
 ) -> None:
     text = configuration(backends)
     examples = list(EXAMPLE.finditer(text))
@@ -114,8 +114,8 @@ def test_its_command_for_a_key_makes_what_the_setting_takes() -> None:
 
 
 def test_names_of_backends_do_not_meet_that_of_the_route(tmp_path: Path) -> None:
-    many = [Given(f"b{at}", "eve", f"http://127.0.0.1:{at + 1}", "") for at in range(150)]
-    many.append(Given("main", "eve", "http://127.0.0.1:999", ""))
+    many = [BackendArgument(f"b{at}", "eve", f"http://127.0.0.1:{at + 1}", "") for at in range(150)]
+    many.append(BackendArgument("main", "eve", "http://127.0.0.1:999", ""))
     text = EXAMPLE.sub(
         lambda one: one[0] if "auth" in one[0] else re.sub("^#", "", one[0], flags=re.MULTILINE),
         configuration(many),
@@ -302,7 +302,7 @@ def test_the_credential_of_a_backend_is_in_the_environment(
 
 def test_the_dialects_of_backends_are_completed() -> None:
     context = cli.main.make_context("dragoman", ["serve", "--help"], resilient_parsing=True)
-    found = Backend().shell_complete(context, cli.main.loaded("serve").params[2], "e")
+    found = BackendParamType().shell_complete(context, cli.main.loaded("serve").params[2], "e")
     assert [item.value for item in found] == ["eve=", "engine="]
     assert isinstance(found[0], CompletionItem)
 

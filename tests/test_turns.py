@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 
-from proxy.base.turns import Turns
+from proxy.base.turns import RoundRobin
 from tests.support.waiting import SOON_S
 
 READERS = 50
@@ -32,7 +32,7 @@ class Rounds:
 
 
 async def test_in_one_round_no_more_pieces_are_made_than_there_are_turns() -> None:
-    rounds, turns = Rounds(), Turns(4)
+    rounds, turns = Rounds(), RoundRobin(4)
     made: Counter[int] = Counter()
 
     async def pieces() -> AsyncGenerator[int]:
@@ -53,7 +53,7 @@ async def test_in_one_round_no_more_pieces_are_made_than_there_are_turns() -> No
 
 
 async def test_a_reader_that_takes_nothing_holds_up_nobody() -> None:
-    turns = Turns(1)
+    turns = RoundRobin(1)
 
     async def pieces() -> AsyncGenerator[int]:
         yield 1
@@ -68,7 +68,7 @@ async def test_a_reader_that_takes_nothing_holds_up_nobody() -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 async def test_a_turn_is_given_back_and_what_was_read_is_closed(fails: bool) -> None:
-    turns, closed = Turns(1), []
+    turns, closed = RoundRobin(1), []
 
     async def pieces() -> AsyncGenerator[int]:
         try:

@@ -29,7 +29,7 @@ from click.testing import CliRunner
 import dragoman
 from hatch_build import MOVED, NotMovable, absolute, rewritten
 from proxy import __version__
-from proxy.cli import Commands, main
+from proxy.cli import CommandGroup, main
 from tests.release import PLUGIN, build, missing, release
 
 pytestmark = pytest.mark.pages
@@ -383,7 +383,7 @@ def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
     """Yield the words of all commands, those of groups too."""
     for name, command in group.commands.items():
         yield (*above, name)
-        if isinstance(group, Commands):
+        if isinstance(group, CommandGroup):
             command = group.loaded(name)
         if isinstance(command, click.Group):
             yield from commands(command, *above, name)

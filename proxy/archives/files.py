@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from proxy.archives.form import LINE_MOST, Foot, Head, Unpacker
+from proxy.archives.form import LINE_MOST, Foot, SessionHead, Unpacker
 
 PIECE_BYTES = 256 * 1024
 """Bytes that are read at a time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Part:
+class ArchivePart:
     """Where a session is in an archive: its first line, and its bytes from `start` to `end`."""
 
     id: str
@@ -46,29 +46,29 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
         Path(name).unlink()
 
 
-def parts_of(file: BinaryIO, told: Callable[[int], object]) -> list[Part]:
+def parts_of(file: BinaryIO, told: Callable[[int], object]) -> list[ArchivePart]:
     """Return the sessions of an archive, once all of it is checked but what the entries say; `told`
     hears how many bytes were.
 
     Raises:
         ArchiveError: it is damaged.
     """
-    unpacker, parts, at = Unpacker(), list[Part](), 0
+    unpacker, parts, at = Unpacker(), list[ArchivePart](), 0
     begun = (1, 0)
     while line := file.readline(LINE_MOST + 1):
         part = unpacker.take(line)
-        if isinstance(part, Head):
+        if isinstance(part, SessionHead):
             begun = (unpacker.line, at)
         at += len(line)
         if isinstance(part, Foot):
-            parts.append(Part(part.id, *begun, at))
+            parts.append(ArchivePart(part.id, *begun, at))
         told(at)
     unpacker.close()
     return parts
 
 
 async def pieces_of(
-    file: BinaryIO, part: Part, told: Callable[[int], object]
+    file: BinaryIO, part: ArchivePart, told: Callable[[int], object]
 ) -> AsyncIterator[bytes]:
     """Yield the bytes of one session; `told` hears how far into the file that is."""
     file.seek(part.start)

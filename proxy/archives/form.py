@@ -54,7 +54,7 @@ class ArchiveError(DragomanError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Head:
+class SessionHead:
     """What comes before a session's entries. `row`, `legs` have no key yet, it is 0.
 
     `dialects` has the dialect of each leg's backend, `blobs` the (SHA-256, size) of its files.
@@ -88,7 +88,7 @@ class Foot:
     id: str
 
 
-def head_line(head: Head) -> bytes:
+def head_line(head: SessionHead) -> bytes:
     """Return the first line of a session."""
     value: dict[str, Any] = {
         _MARK: VERSION,
@@ -180,13 +180,13 @@ def _bytes(value: dict[str, Any]) -> bytes:
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-def _read_head(value: dict[str, Any]) -> Head:
+def _read_head(value: dict[str, Any]) -> SessionHead:
     """Return the head in a line's object.
 
     Raises:
         ValueError, TypeError, LookupError: it is damaged.
     """
-    head = Head(
+    head = SessionHead(
         _read(SessionRow, value["session"]),
         tuple(_read(LegRow, leg) for leg in value["legs"]),
         tuple((_text(kind), _text(name)) for kind, name in value["aliases"]),
@@ -204,7 +204,7 @@ def _read_head(value: dict[str, Any]) -> Head:
     return head
 
 
-def _check_head(head: Head) -> None:
+def _check_head(head: SessionHead) -> None:
     """Check what the parts of a head say, and that they fit each other.
 
     Raises:
@@ -254,7 +254,7 @@ class Unpacker:
     def __init__(self) -> None:
         self.line = 0
         """The number of the last line."""
-        self.head: Head | None = None
+        self.head: SessionHead | None = None
         """The head of the session whose lines come, None between two sessions."""
         self._begun = 0
         self._left = 0
@@ -265,7 +265,7 @@ class Unpacker:
         self._all = hashlib.sha256()
         self._entries = hashlib.sha256()
 
-    def take(self, line: bytes) -> Head | bytes | Piece | Foot:
+    def take(self, line: bytes) -> SessionHead | bytes | Piece | Foot:
         """Take the next line, with its line feed, and return what it is; an entry as it came.
 
         Raises:
@@ -281,7 +281,7 @@ class Unpacker:
         value = self._object(line)
         try:
             if self.head is None:
-                part: Head | Piece | Foot = self._begin(value)
+                part: SessionHead | Piece | Foot = self._begin(value)
             elif self._blobs:
                 part = self._piece(value)
             else:
@@ -318,7 +318,7 @@ class Unpacker:
             raise ArchiveError(self.line, "it is damaged: an object is missing")
         return value
 
-    def _begin(self, value: dict[str, Any]) -> Head:
+    def _begin(self, value: dict[str, Any]) -> SessionHead:
         version = value.get(_MARK)
         if version is None:
             raise ArchiveError(self.line, "no session of an archive begins here")
@@ -367,7 +367,7 @@ class Unpacker:
             self._blob, self._got = hashlib.sha256(), 0
         return Piece(sha256, data, last)
 
-    def _end(self, head: Head, value: dict[str, Any]) -> Foot:
+    def _end(self, head: SessionHead, value: dict[str, Any]) -> Foot:
         if value.get("end") != head.row.id:
             raise ArchiveError(self.line, f"the end of session `{head.row.id[:80]}` was to come")
         counted = self.line - self._begun

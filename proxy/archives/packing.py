@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.archives.form import Head, foot_line, head_line, piece_lines
+from proxy.archives.form import SessionHead, foot_line, head_line, piece_lines
 from proxy.base.errors import JournalCorrupt, SessionExpired, SessionNotFound, reading_back
 from proxy.base.rows import CommandRow, SessionRow
 from proxy.fanout.hub import entries_by_steps
@@ -81,7 +81,7 @@ class Packed:
     """A session that can be written."""
 
     journal: Journal
-    head: Head
+    head: SessionHead
     key: int
 
     async def lines(self) -> AsyncGenerator[bytes]:
@@ -135,7 +135,7 @@ async def pack(journal: Journal, name: str) -> Packed:
                 "journal: start its server once.",
                 code=ErrorCode.CONFIG,
             )
-    head = Head(
+    head = SessionHead(
         # As the log has it: what is stored beside it may come a moment later.
         dataclasses.replace(row, last_seq=state.seq),
         legs,

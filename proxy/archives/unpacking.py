@@ -16,7 +16,7 @@ from adapters.offline.moves import HandoverCodec
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.archives.checks import check_entry
-from proxy.archives.form import LINE_MOST, ArchiveError, Foot, Head, Piece, Unpacker
+from proxy.archives.form import LINE_MOST, ArchiveError, Foot, Piece, SessionHead, Unpacker
 from proxy.archives.packing import under_way
 from proxy.base.errors import UNREADABLE, JournalError, NameTaken, SessionNotFound
 from proxy.base.rows import Arrival, Chunk, LegRow, SessionRow
@@ -89,7 +89,7 @@ async def unpack(
     try:
         async for line in lines:
             part = unpacker.take(line)
-            if isinstance(part, Head):
+            if isinstance(part, SessionHead):
                 if arriving is not None:
                     raise ArchiveError(unpacker.line, "a second session begins here")
                 arriving = _Arriving(journal, settings, part, wishes)
@@ -108,7 +108,9 @@ async def unpack(
 class _Arriving:
     """One session on its way into the journal."""
 
-    def __init__(self, journal: Journal, settings: Settings, head: Head, wishes: Wishes) -> None:
+    def __init__(
+        self, journal: Journal, settings: Settings, head: SessionHead, wishes: Wishes
+    ) -> None:
         self._journal = journal
         self._settings = settings
         self._head = head

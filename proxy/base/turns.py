@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Turns:
+class RoundRobin:
     """Lets so many readers at a time prepare their next piece, in the order in which they ask.
 
     A piece is a millisecond or so of work. However many readers there are, in one round of the

@@ -45,7 +45,7 @@ _COMMANDS = {
 """Of each command its module here, its name there, and what the help says of it."""
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """The commands of a table. Those in `commands` have a name and a summary; that is all until one
     is run."""
 
@@ -99,7 +99,7 @@ def _has_json(ctx: click.Context | None) -> bool:
 
 
 @click.group(
-    cls=Commands,
+    cls=CommandGroup,
     commands=[click.Command(name, short_help=about) for name, (_, _, about) in _COMMANDS.items()],
     context_settings={"help_option_names": ["-h", "--help"]},
 )

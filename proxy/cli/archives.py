@@ -17,7 +17,7 @@ from adapters.wire.url_paths import path_of
 from proxy.journal.base import Journal
 
 if TYPE_CHECKING:
-    from proxy.archives.files import Part
+    from proxy.archives.files import ArchivePart
     from proxy.archives.unpacking import Wishes
 from proxy.cli import printing
 from proxy.cli.naming import ids_of
@@ -31,7 +31,7 @@ from proxy.cli.printing import (
     reader_left,
 )
 from proxy.cli.running import OF_A_CONFIGURATION, read_settings
-from proxy.cli.servers import JournalFile, Server, of_sessions, session_path, write_log
+from proxy.cli.servers import JournalFile, ServerClient, of_sessions, session_path, write_log
 
 
 @click.command("export", short_help="Print a session's canonical events as NDJSON.")
@@ -57,7 +57,7 @@ from proxy.cli.servers import JournalFile, Server, of_sessions, session_path, wr
 @click.option("--all", "every", is_flag=True, help="All sessions; with --archive.")
 @of_sessions
 def sessions_export(
-    source: Server | JournalFile,
+    source: ServerClient | JournalFile,
     names: tuple[str, ...],
     output: Path | None,
     archive: Path | None,
@@ -104,7 +104,7 @@ def sessions_export(
             fail(f"{output or 'stdout'}: {error.strerror or error}", status=2)
 
 
-class _Refused(Exception):
+class _SessionRefused(Exception):
     """What was asked of one session of several cannot be done; the text says why."""
 
 
@@ -112,10 +112,10 @@ def _refuse(message: str, *, status: int = 1, code: str | None = None) -> NoRetu
     if code == ErrorCode.BACKEND_NOT_READY:
         # It is so for all the others, and each would wait for it.
         fail(message, status=status, code=code)
-    raise _Refused(message)
+    raise _SessionRefused(message)
 
 
-def _archive(source: Server | JournalFile, names: Sequence[str], file: Path) -> None:
+def _archive(source: ServerClient | JournalFile, names: Sequence[str], file: Path) -> None:
     from proxy.archives.files import new_file
 
     names = ids_of(source, names, told=False) or _all_of(source)
@@ -134,15 +134,15 @@ def _archive(source: Server | JournalFile, names: Sequence[str], file: Path) -> 
                 begun = out.tell()
                 try:
                     _archive_one(one_by_one, name, out)
-                except _Refused as error:
+                except _SessionRefused as error:
                     out.seek(begun)
                     out.truncate()
                     refused.append({"id": name, "why": str(error)})
                 else:
                     done.append(name)
             if not done:
-                raise _Refused
-    except _Refused:
+                raise _SessionRefused
+    except _SessionRefused:
         pass
     except OSError as error:
         fail(f"{file}: {error.strerror or error}", status=2)
@@ -158,8 +158,8 @@ def _archive(source: Server | JournalFile, names: Sequence[str], file: Path) -> 
         sys.exit(1)
 
 
-def _archive_one(source: Server | JournalFile, name: str, out: BinaryIO) -> None:
-    if isinstance(source, Server):
+def _archive_one(source: ServerClient | JournalFile, name: str, out: BinaryIO) -> None:
+    if isinstance(source, ServerClient):
         source.copy(path_of(session_path(name), "archive"), out)
         return
     from proxy.control import offline
@@ -171,7 +171,7 @@ def _archive_one(source: Server | JournalFile, name: str, out: BinaryIO) -> None
     source.ask(write)
 
 
-def _all_of(source: Server | JournalFile) -> list[str]:
+def _all_of(source: ServerClient | JournalFile) -> list[str]:
     """Return the sessions that are there, of all owners, oldest first."""
     names: list[str] = []
     before: int | None = None
@@ -222,7 +222,7 @@ def _renamed(
 @OF_A_CONFIGURATION
 @of_sessions
 def sessions_import(
-    source: Server | JournalFile,
+    source: ServerClient | JournalFile,
     file: Path,
     owner: str | None,
     backends: dict[str, str],
@@ -256,7 +256,7 @@ def sessions_import(
             for part in parts:
                 try:
                     done.append(take(opened, part, lambda at: told("importing", at, size)))
-                except _Refused as error:
+                except _SessionRefused as error:
                     refused.append({"id": part.id, "line": part.line, "why": str(error)})
     except ArchiveError as error:
         fail(clean(f"{file}: {error.whole}; nothing was imported."))
@@ -276,14 +276,14 @@ def sessions_import(
 
 
 def _taker(
-    source: Server | JournalFile, wishes: Wishes, config: Path | None
-) -> Callable[[BinaryIO, Part, Callable[[int], None]], JsonObject]:
+    source: ServerClient | JournalFile, wishes: Wishes, config: Path | None
+) -> Callable[[BinaryIO, ArchivePart, Callable[[int], None]], JsonObject]:
     """Return what takes in one session of an archive."""
     from proxy.archives.files import pieces_of
     from proxy.control import offline
 
     one_by_one = dataclasses.replace(source, fail=_refuse)
-    if isinstance(one_by_one, Server):
+    if isinstance(one_by_one, ServerClient):
         asked = one_by_one
         query = [("backend", f"{old}={new}") for old, new in wishes.backends.items()]
         if wishes.owner is not None:

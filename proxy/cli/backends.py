@@ -19,7 +19,7 @@ _FORM = re.compile(r"(?:([^:=]*):)?([^:=]*)=(.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class BackendArgument:
     """A backend as an option gives it."""
 
     name: str
@@ -51,16 +51,16 @@ def built() -> list[str]:
     return [name for name, known in DIALECTS.items() if known.client is not None]
 
 
-class Backend(click.ParamType[Given]):
+class BackendParamType(click.ParamType[BackendArgument]):
     """A text that names a backend."""
 
     name = "backend"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Given:
+    ) -> BackendArgument:
         """Return what it says, or say what to write."""
-        if isinstance(value, Given):
+        if isinstance(value, BackendArgument):
             return value
         match = _FORM.fullmatch(str(value))
         if match is None or match[2] not in built():
@@ -73,7 +73,7 @@ class Backend(click.ParamType[Given]):
             )
         dialect, url = match[2], match[3]
         name = dialect if match[1] is None else match[1]
-        given = Given(name, dialect, url, f"--backend {str(value).partition('=')[0]}")
+        given = BackendArgument(name, dialect, url, f"--backend {str(value).partition('=')[0]}")
         if not url.isprintable():
             self.fail("the URL holds characters that cannot stand in one.", param, ctx)
         try:
@@ -99,10 +99,10 @@ def _told(key: str, why: str) -> str:
 
 
 def _named_once(
-    context: click.Context, parameter: click.Parameter, given: Iterable[Given]
-) -> tuple[Given, ...]:
+    context: click.Context, parameter: click.Parameter, given: Iterable[BackendArgument]
+) -> tuple[BackendArgument, ...]:
     """Refuse two of one name."""
-    found: dict[str, Given] = {}
+    found: dict[str, BackendArgument] = {}
     for one in given:
         if one.name in found:
             raise click.BadParameter(
@@ -118,7 +118,7 @@ def backend_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return click.option(
         "--backend",
         "backends",
-        type=Backend(),
+        type=BackendParamType(),
         multiple=True,
         callback=_named_once,
         metavar="[NAME:]DIALECT=URL",

@@ -25,7 +25,7 @@ from adapters.wire.errors import DragomanError
 from proxy.cli import printing
 from proxy.cli.files import named, readable
 from proxy.cli.printing import JsonObject, clean, fail, print_json, print_lines, print_rows
-from proxy.cli.servers import DEFAULT_URL, JournalFile, Server, journal_url, write_log
+from proxy.cli.servers import DEFAULT_URL, JournalFile, ServerClient, journal_url, write_log
 from proxy.tools import comparing, verifying
 
 WIDE = 100
@@ -188,7 +188,9 @@ def _side(stack: contextlib.ExitStack, name: str, key: str | None) -> BinaryIO:
                 status=2,
             )
         hint = f" `dragoman sessions list --url {match[1]}` prints those that are there."
-        server = Server(match[1], key, as_json=False, status=2, named="in its place", missing=hint)
+        server = ServerClient(
+            match[1], key, as_json=False, status=2, named="in its place", missing=hint
+        )
         log = io.BytesIO()
         server.copy_of(unquote(match[2]), log)
         log.seek(0)

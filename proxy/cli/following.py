@@ -13,7 +13,7 @@ import orjson
 from adapters.wire.url_paths import path_of
 from proxy.cli.asked import block, cut
 from proxy.cli.printing import JsonObject, cell, clean
-from proxy.cli.servers import Away, Server, session_path
+from proxy.cli.servers import Away, ServerClient, session_path
 
 AGAIN_SECONDS = 0.5
 """How long it is waited before a server is asked again that is gone."""
@@ -27,7 +27,7 @@ _VALUE = 200
 class Absence:
     """Says once that the server is gone, and once that it is back."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerClient) -> None:
         """Begin with a server that is there."""
         self._server = server
         self._away = False
@@ -48,7 +48,7 @@ class Absence:
 
 
 async def follow(
-    server: Server, session: str, after: int
+    server: ServerClient, session: str, after: int
 ) -> AsyncGenerator[tuple[bytes, JsonObject], None]:
     """Yield the events of a session after a seq, as lines and as JSON, until it ends.
 

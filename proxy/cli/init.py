@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from adapters.registry import DIALECTS
-from proxy.cli.backends import Given, backend_option, built
+from proxy.cli.backends import BackendArgument, backend_option, built
 from proxy.cli.printing import clean, fail
 from proxy.cli.running import DEFAULT_CONFIG
 
@@ -75,7 +75,7 @@ _TAIL = """
 """
 
 _EXAMPLES = tuple(
-    Given(name, name, known.example_url, "")
+    BackendArgument(name, name, known.example_url, "")
     for name, known in sorted(DIALECTS.items())
     if known.example_url
 )
@@ -84,7 +84,7 @@ _NO_HASH = ("0" * 64, "1" * 64)
 """Stand where hashes belong. No known key has them."""
 
 
-def configuration(backends: Sequence[Given] = ()) -> str:
+def configuration(backends: Sequence[BackendArgument] = ()) -> str:
     """Return the text of a configuration with these backends, or with examples of some that are
     not in force."""
     names = [backend.name for backend in backends or _EXAMPLES]
@@ -113,7 +113,7 @@ def configuration(backends: Sequence[Given] = ()) -> str:
     return "".join(parts)
 
 
-def _backend(backend: Given) -> str:
+def _backend(backend: BackendArgument) -> str:
     auth = ", ".join(f"{key} = {_text(value)}" for key, value in backend.auth.items())
     return (
         f"[[backends]]\nname = {_text(backend.name)}\ndialect = {_text(backend.dialect)}\n"
@@ -143,7 +143,7 @@ def _text(value: str) -> str:
     "dialect, or NAME."
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-def init(file: str, backends: Sequence[Given], force: bool) -> None:
+def init(file: str, backends: Sequence[BackendArgument], force: bool) -> None:
     """Write a configuration with comments, to begin with.
 
     FILE is `dragoman.toml` if it is not named; `-` prints it. What the comments explain is not in

@@ -13,8 +13,8 @@ from adapters.wire.url_paths import path_of
 from proxy.cli import printing
 from proxy.cli.asked import blocks, cut
 from proxy.cli.printing import JsonObject, cell, clean, fail, print_json, print_rows
-from proxy.cli.servers import Server, of_a_server, session_path
-from proxy.cli.waiting import Waiting, interrupted
+from proxy.cli.servers import ServerClient, of_a_server, session_path
+from proxy.cli.waiting import AnswerWait, interrupted
 
 
 @click.group()
@@ -24,7 +24,7 @@ def interactions() -> None:
 
 @interactions.command("list", short_help="List the open requests of your sessions.")
 @of_a_server
-def interactions_list(server: Server) -> None:
+def interactions_list(server: ServerClient) -> None:
     """List the open requests of your sessions: approvals, questions, secrets and the like.
 
     On a terminal each has the commands that answer it.
@@ -74,7 +74,7 @@ def interactions_list(server: Server) -> None:
 )
 @of_a_server
 def answer(
-    server: Server,
+    server: ServerClient,
     session: str | None,
     request: str | None,
     allow: bool,
@@ -129,7 +129,7 @@ def answer(
         print_rows(("status", "command"), [[given.get("status"), given.get("command_id")]])
 
 
-def _open(server: Server, session: str | None) -> list[JsonObject]:
+def _open(server: ServerClient, session: str | None) -> list[JsonObject]:
     """Return what is open and not answered yet."""
     if session is None:
         found = server.ask("GET", "/interactions")["interactions"]
@@ -138,7 +138,7 @@ def _open(server: Server, session: str | None) -> list[JsonObject]:
     return [one for one in found if not one.get("claimed")]
 
 
-def _only_one(server: Server, session: str | None) -> tuple[str, str]:
+def _only_one(server: ServerClient, session: str | None) -> tuple[str, str]:
     """Return the session and the id of the only open request."""
     found = _open(server, session)
     where = "" if session is None else f" in session `{clean(session)}`"
@@ -154,13 +154,15 @@ def _only_one(server: Server, session: str | None) -> tuple[str, str]:
     return str(one["session_id"]), str(one["request_id"])
 
 
-def _ambiguous(server: Server, found: list[JsonObject], message: str) -> NoReturn:
+def _ambiguous(server: ServerClient, found: list[JsonObject], message: str) -> NoReturn:
     if not server.as_json:
         click.echo(blocks(found, server.url) + "\n", err=True)
     fail(message, code="invalid_request")
 
 
-def _submit(server: Server, session: str, request: str, body: JsonObject) -> tuple[str, JsonObject]:
+def _submit(
+    server: ServerClient, session: str, request: str, body: JsonObject
+) -> tuple[str, JsonObject]:
     """Answer a request, and return its id; names that the server does not know are looked up: the
     session among all, the request among the open ones."""
 
@@ -191,14 +193,14 @@ def _code(answer: JsonObject) -> object:
     return error.get("code") if isinstance(error, dict) else None
 
 
-def _wait(server: Server, before: JsonObject, request: str, given: JsonObject) -> None:
+def _wait(server: ServerClient, before: JsonObject, request: str, given: JsonObject) -> None:
     """Print what comes of an answer that is given."""
     others = {
         str(one["request_id"]): one
         for one in before["open_interactions"]
         if one["request_id"] != request and not one.get("claimed")
     }
-    waiting = Waiting(server, str(before["id"]), request, str(given.get("command_id")), others)
+    waiting = AnswerWait(server, str(before["id"]), request, str(given.get("command_id")), others)
     try:
         asyncio.run(waiting.wait(int(before["last_seq"])))
     except KeyboardInterrupt:

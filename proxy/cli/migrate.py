@@ -23,7 +23,7 @@ from proxy.cli.printing import (
     progress,
 )
 from proxy.cli.running import OF_A_CONFIGURATION, read_settings
-from proxy.cli.servers import JournalFile, Server, of_a_server, of_sessions
+from proxy.cli.servers import JournalFile, ServerClient, of_a_server, of_sessions
 from proxy.cli.units import AGE
 
 
@@ -35,7 +35,7 @@ def migrate() -> None:
 @migrate.command("report", short_help="Say how shadows differ from the sessions that serve.")
 @click.option("--route", metavar="NAME", help="This route only.")
 @of_a_server
-def migrate_report(server: Server, route: str | None) -> None:
+def migrate_report(server: ServerClient, route: str | None) -> None:
     """Say how the shadows of routes differ from the sessions that serve.
 
     Exit status 0: all that could be compared is the same, 1: something differs, or a shadow stopped
@@ -43,7 +43,7 @@ def migrate_report(server: Server, route: str | None) -> None:
     """
     from proxy.migration.reporting import ShadowReportOut, lines_of
 
-    server = Server(server.url, server.key, server.as_json, status=2)
+    server = ServerClient(server.url, server.key, server.as_json, status=2)
     query = {} if route is None else {"route": route}
     answer = server.ask("GET", "/migration/report", query=query)
     if server.as_json:
@@ -61,7 +61,7 @@ def migrate_report(server: Server, route: str | None) -> None:
 @OF_A_CONFIGURATION
 @of_sessions
 def migrate_plan(
-    source: Server | JournalFile, source_name: str, target_name: str, config: Path | None
+    source: ServerClient | JournalFile, source_name: str, target_name: str, config: Path | None
 ) -> None:
     """Say what the sessions on a backend used that another backend cannot do.
 
@@ -117,7 +117,7 @@ def _of_moves(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--to", "target_name", required=True, metavar="BACKEND", help="Where they go on.")
 @_of_moves
 def migrate_move(
-    server: Server,
+    server: ServerClient,
     names: tuple[str, ...],
     source_name: str,
     target_name: str,
@@ -150,7 +150,7 @@ def migrate_move(
 @click.option("--from", "source_name", metavar="BACKEND", help="Where they are; for --all.")
 @_of_moves
 def migrate_rollback(
-    server: Server,
+    server: ServerClient,
     names: tuple[str, ...],
     source_name: str | None,
     *,

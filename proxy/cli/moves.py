@@ -25,7 +25,7 @@ from adapters.wire.url_paths import path_of
 from proxy.cli import printing
 from proxy.cli.asked import command_lines, without_password
 from proxy.cli.printing import JsonObject, clean, fail, print_json, print_rows, progress
-from proxy.cli.servers import DEFAULT_URL, Server, session_path
+from proxy.cli.servers import DEFAULT_URL, ServerClient, session_path
 
 FIRST_WAVES = (10, 100)
 """How many sessions the first waves have; the next one has all others."""
@@ -80,7 +80,13 @@ class MoveOrder:
 
 
 def to_move(
-    server: Server, names: Sequence[str], source: str, target: str, *, dry_run: bool, wait: float
+    server: ServerClient,
+    names: Sequence[str],
+    source: str,
+    target: str,
+    *,
+    dry_run: bool,
+    wait: float,
 ) -> MoveOrder:
     """Return the order to move the sessions `names`, or all, from one backend to another."""
     between = {"from": source, "to": target}
@@ -109,7 +115,7 @@ def to_move(
 
 
 def to_roll_back(
-    server: Server, names: Sequence[str], source: str, *, dry_run: bool, wait: float
+    server: ServerClient, names: Sequence[str], source: str, *, dry_run: bool, wait: float
 ) -> MoveOrder:
     """Return the order to take back the last moves of the sessions `names`, or of all that moved to
     a backend. It is the way out: that turns fail where they go back to does not stop it."""
@@ -135,13 +141,13 @@ def to_roll_back(
     )
 
 
-def _rows(server: Server, what: str, query: Mapping[str, str]) -> Iterator[JsonObject]:
+def _rows(server: ServerClient, what: str, query: Mapping[str, str]) -> Iterator[JsonObject]:
     """Yield what the server lists of sessions that can move, or that have moved."""
     for page in _pages(server, what, {"limit": PAGE, **query}):
         yield from page["sessions"]
 
 
-def _pages(server: Server, what: str, query: Mapping[str, str]) -> Iterator[JsonObject]:
+def _pages(server: ServerClient, what: str, query: Mapping[str, str]) -> Iterator[JsonObject]:
     while True:
         page = server.ask("GET", f"/migration/{what}", query=query)
         yield page
@@ -165,7 +171,7 @@ class _Stopped(Exception):
 class _Waves:
     """One command: what was answered of each session so far, and how turns went meanwhile."""
 
-    def __init__(self, server: Server, order: MoveOrder, told: Callable[..., None]) -> None:
+    def __init__(self, server: ServerClient, order: MoveOrder, told: Callable[..., None]) -> None:
         self._server = dataclasses.replace(server, fail=_stopped)
         self._order = order
         self._told = told
@@ -272,7 +278,7 @@ def _code(answer: JsonObject) -> object:
     return error.get("code") if isinstance(error, dict) else None
 
 
-def run(server: Server, order: MoveOrder) -> NoReturn:
+def run(server: ServerClient, order: MoveOrder) -> NoReturn:
     """Carry out an order and print what came of it; exits with 0 only if all sessions are there."""
     with progress(shown=printing.on_terminal() and not server.as_json) as told:
         waves = _Waves(server, order, told)
@@ -292,7 +298,7 @@ def run(server: Server, order: MoveOrder) -> NoReturn:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Refused:
+class _RefusalCount:
     """How many sessions were refused for one reason; what differs in it is left out."""
 
     why: str
@@ -310,7 +316,7 @@ class _Summary:
     moved: int
     there: int
     left: int
-    refused: list[_Refused]
+    refused: list[_RefusalCount]
     turns_succeeded: int
     turns_failed: dict[str, int]
     stopped: str | None
@@ -344,7 +350,7 @@ class _Summary:
             yield f"take back: {self.take_back}"
 
 
-def _summary(server: Server, order: MoveOrder, waves: _Waves) -> _Summary:
+def _summary(server: ServerClient, order: MoveOrder, waves: _Waves) -> _Summary:
     answers = waves.answers
     fine = {name: answer for name, answer in answers.items() if "error" not in answer}
     there = order.there + sum(one["before"] == one["backend"] for one in fine.values())
@@ -357,7 +363,7 @@ def _summary(server: Server, order: MoveOrder, waves: _Waves) -> _Summary:
         moved=done - there,
         there=there,
         left=len(order.names) - len(answers),
-        refused=[_Refused(why, len(of)) for why, of in _refusals(answers).items()],
+        refused=[_RefusalCount(why, len(of)) for why, of in _refusals(answers).items()],
         turns_succeeded=waves.succeeded,
         turns_failed=dict(waves.failed.most_common()),
         stopped=None if waves.stopped is None else str(waves.stopped),
@@ -376,7 +382,7 @@ def _fitting(line: str) -> Iterator[str]:
     yield from command_lines(shlex.split(command), columns, what + colon)
 
 
-def _command(server: Server, words: Iterable[str]) -> str:
+def _command(server: ServerClient, words: Iterable[str]) -> str:
     where = [] if server.url.rstrip("/") == DEFAULT_URL else ["--url", without_password(server.url)]
     return clean(" ".join(map(shlex.quote, ["dragoman", "migrate", *words, *where])))
 

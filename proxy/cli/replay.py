@@ -22,8 +22,8 @@ from proxy.config.credentials import variable_value
 from proxy.config.settings import BackendSettings, JournalSettings, Settings
 from proxy.tools import comparing
 from proxy.tools.replay.driving import drive
-from proxy.tools.replay.faults import Faulty
-from proxy.tools.replay.serving import Replay, serve_replay
+from proxy.tools.replay.faults import StreamFaults
+from proxy.tools.replay.serving import ReplayPlan, serve_replay
 
 
 class _Speed(click.ParamType[float]):
@@ -154,9 +154,9 @@ def replay(
 
     if faults is not None:
         logging.basicConfig(format="%(message)s")
-        logging.getLogger(Faulty.__module__).setLevel(logging.INFO)
+        logging.getLogger(StreamFaults.__module__).setLevel(logging.INFO)
     assert face is not None
-    replayed = Replay(script, recorded or face, speed)
+    replayed = ReplayPlan(script, recorded or face, speed)
     run_server(
         lambda stop: serve_replay(replayed, face, port=port, faults=faults, ready=ready, stop=stop)
     )

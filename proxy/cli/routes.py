@@ -10,7 +10,7 @@ import click
 
 from adapters.wire.url_paths import path_of
 from proxy.cli.printing import JsonObject, clean, print_json, print_rows
-from proxy.cli.servers import Server, of_a_server
+from proxy.cli.servers import ServerClient, of_a_server
 
 
 class _Share(click.ParamType[JsonObject]):
@@ -36,7 +36,7 @@ def routes() -> None:
 
 @routes.command("list")
 @of_a_server
-def routes_list(server: Server) -> None:
+def routes_list(server: ServerClient) -> None:
     """List all routes, and the shares of their backends."""
     answer = server.ask("GET", "/routes")
     if server.as_json:
@@ -49,7 +49,7 @@ def routes_list(server: Server) -> None:
 @click.argument("route")
 @click.argument("shares", metavar="BACKEND=WEIGHT...", nargs=-1, required=True, type=_Share())
 @of_a_server
-def routes_set(server: Server, route: str, shares: tuple[JsonObject, ...]) -> None:
+def routes_set(server: ServerClient, route: str, shares: tuple[JsonObject, ...]) -> None:
     """Set the shares of a route, for new sessions; a weight of 0 gives a backend none.
 
     They hold over a restart, until they are set again or `reset`. Nothing changes where a backend
@@ -63,12 +63,12 @@ def routes_set(server: Server, route: str, shares: tuple[JsonObject, ...]) -> No
 @routes.command("reset")
 @click.argument("route")
 @of_a_server
-def routes_reset(server: Server, route: str) -> None:
+def routes_reset(server: ServerClient, route: str) -> None:
     """Let the shares of the configuration hold again for a route."""
     _changed_route(server, server.ask("DELETE", path_of("/routes", route)))
 
 
-def _changed_route(server: Server, answer: JsonObject) -> None:
+def _changed_route(server: ServerClient, answer: JsonObject) -> None:
     if server.as_json:
         print_json(answer)
     else:

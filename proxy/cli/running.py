@@ -18,7 +18,7 @@ import click
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import ConfigError
 from proxy.cli.printing import fail
-from proxy.config.settings import Address, Options, Settings, load_settings, parse_listen
+from proxy.config.settings import Address, Settings, SettingsOverrides, load_settings, parse_listen
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ def found_config(config: Path | None) -> Path | None:
 
 
 def read_settings(
-    config: Path | None, *, resolved: bool = True, options: Options | None = None
+    config: Path | None, *, resolved: bool = True, options: SettingsOverrides | None = None
 ) -> Settings:
     """Read the configuration, or say what is wrong with it and exit."""
     try:

@@ -49,7 +49,7 @@ class _Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerClient:
     """A running server and how to print what it says. `status` is that of the program where it
     fails, `named` how the server is named, `missing` what to do where there is no such session."""
 
@@ -316,7 +316,7 @@ def of_a_server(command: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(command)
     def wrapper(url: str, key: str | None, as_json: bool, **arguments: Any) -> None:
-        command(server=Server(url, key, as_json), **arguments)
+        command(server=ServerClient(url, key, as_json), **arguments)
 
     return wrapper
 
@@ -400,7 +400,7 @@ def of_sessions(command: Callable[..., None]) -> Callable[..., None]:
     )
     @of_a_server
     @functools.wraps(command)
-    def wrapper(server: Server, journal: str | None, **arguments: Any) -> None:
+    def wrapper(server: ServerClient, journal: str | None, **arguments: Any) -> None:
         if journal is None:
             command(source=server, **arguments)
             return

@@ -16,7 +16,7 @@ from adapters.registry import DIALECTS
 from proxy.base import logs
 from proxy.base.errors import ConfigError
 from proxy.cli import printing
-from proxy.cli.backends import Given, backend_option
+from proxy.cli.backends import BackendArgument, backend_option
 from proxy.cli.printing import clean, fail
 from proxy.cli.running import (
     DEFAULT_CONFIG,
@@ -29,8 +29,8 @@ from proxy.cli.running import (
 )
 from proxy.config.settings import (
     Address,
-    Options,
     Settings,
+    SettingsOverrides,
     load_address,
     load_settings,
     parse_listen,
@@ -67,14 +67,14 @@ def _listen(context: click.Context, parameter: click.Parameter, listen: str | No
     "NAME. Its credential, if it wants one, is in the environment variable NAME_KEY, like "
     "ENGINE_KEY."
 )
-def serve(config: Path | None, listen: str | None, backends: Sequence[Given]) -> None:
+def serve(config: Path | None, listen: str | None, backends: Sequence[BackendArgument]) -> None:
     """Serve until SIGINT or SIGTERM; SIGHUP reloads the configuration.
 
     Prints `listening on http://HOST:PORT` when it answers requests, and on a terminal the base URLs
     for frontends. Logs are JSON lines on stderr.
     """
     given = [(backend.option, backend.entry(os.environ)) for backend in backends]
-    settings = read_settings(config, options=Options(listen, given))
+    settings = read_settings(config, options=SettingsOverrides(listen, given))
     logs.configure(level=settings.log.level, secrets=settings.secrets())
     if not settings.backends:
         _log.warning(
@@ -82,7 +82,7 @@ def serve(config: Path | None, listen: str | None, backends: Sequence[Given]) ->
             "`name`, `dialect` and `url` to %s, give --backend, or try `dragoman demo`",
             found_config(config) or DEFAULT_CONFIG,
         )
-    file, options = found_config(config), Options(listen, given)
+    file, options = found_config(config), SettingsOverrides(listen, given)
 
     def read() -> Settings:
         # The file of the start: where it is gone, the defaults are not what is meant.

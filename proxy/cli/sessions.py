@@ -19,7 +19,7 @@ from proxy.cli.printing import (
     print_rows,
     time_cell,
 )
-from proxy.cli.servers import DEFAULT_URL, JournalFile, Server, of_a_server, of_sessions
+from proxy.cli.servers import DEFAULT_URL, JournalFile, ServerClient, of_a_server, of_sessions
 from proxy.cli.units import AGE, SIZE
 
 
@@ -51,7 +51,11 @@ sessions.add_command(watch.sessions_watch)
 )
 @of_sessions
 def sessions_list(
-    source: Server | JournalFile, state: str | None, failed: bool, limit: int, before: int | None
+    source: ServerClient | JournalFile,
+    state: str | None,
+    failed: bool,
+    limit: int,
+    before: int | None,
 ) -> None:
     """List your sessions, newest first; with an administrator's key those of everybody."""
     if isinstance(source, JournalFile):
@@ -98,7 +102,7 @@ def sessions_list(
 @sessions.command("show", short_help="Show what a session waits for, and its backends.")
 @click.argument("session")
 @of_sessions
-def sessions_show(source: Server | JournalFile, session: str) -> None:
+def sessions_show(source: ServerClient | JournalFile, session: str) -> None:
     """Show one session: what it waits for, its backends, its other names."""
     if isinstance(source, JournalFile):
         from proxy.control import offline
@@ -130,7 +134,7 @@ def sessions_show(source: Server | JournalFile, session: str) -> None:
             pairs.append((name, value))
     print_pairs(pairs)
     if asked:
-        url = source.url if isinstance(source, Server) else DEFAULT_URL
+        url = source.url if isinstance(source, ServerClient) else DEFAULT_URL
         click.echo("\nIt waits for:\n\n" + blocks(asked, url))
 
 
@@ -158,7 +162,7 @@ def _agreed(question: str, *, yes: bool) -> None:
         fail("nothing was erased.")
 
 
-def _which(source: Server | JournalFile, names: Sequence[str], *, yes: bool) -> list[str]:
+def _which(source: ServerClient | JournalFile, names: Sequence[str], *, yes: bool) -> list[str]:
     """Return the ids of the sessions to erase, once it was agreed to that."""
     if yes:
         return ids_of(source, names)
@@ -181,7 +185,7 @@ def _which(source: Server | JournalFile, names: Sequence[str], *, yes: bool) -> 
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @of_sessions
 def sessions_delete(
-    source: Server | JournalFile, names: tuple[str, ...], local: bool, yes: bool
+    source: ServerClient | JournalFile, names: tuple[str, ...], local: bool, yes: bool
 ) -> None:
     """Delete sessions: at their backend where that can, and all that is stored of them.
 
@@ -212,7 +216,7 @@ def sessions_delete(
 @click.argument("session")
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @of_a_server
-def sessions_withdraw(server: Server, session: str, inputs: tuple[str, ...]) -> None:
+def sessions_withdraw(server: ServerClient, session: str, inputs: tuple[str, ...]) -> None:
     """Withdraw messages that wait for their turn, as `sessions show` prints them."""
     (id,) = ids_of(server, [session])
     for name in inputs:
@@ -227,7 +231,7 @@ def sessions_withdraw(server: Server, session: str, inputs: tuple[str, ...]) -> 
 @sessions.command("settle", short_help="Bring sessions to rest that are stuck.")
 @click.argument("names", metavar="SESSION...", nargs=-1, required=True)
 @of_a_server
-def sessions_settle(server: Server, names: tuple[str, ...]) -> None:
+def sessions_settle(server: ServerClient, names: tuple[str, ...]) -> None:
     """Bring sessions to rest that are stuck, whatever their backends say.
 
     The turn ends as failed, and what it has asked is withdrawn. The backend is not told: interrupt
@@ -256,7 +260,7 @@ def sessions_settle(server: Server, names: tuple[str, ...]) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @of_sessions
 def sessions_prune(
-    source: Server | JournalFile,
+    source: ServerClient | JournalFile,
     older_than: float | None,
     max_bytes: float | None,
     max_bytes_per_backend: float | None,

@@ -11,7 +11,7 @@ import click
 from proxy.cli.asked import blocks, cut
 from proxy.cli.following import asked_in, ended, follow, said, why
 from proxy.cli.printing import JsonObject, cell
-from proxy.cli.servers import Server
+from proxy.cli.servers import ServerClient
 
 _TAKEN = frozenset({"approved", "denied", "answered", "skipped"})
 _SAID = 600
@@ -19,11 +19,11 @@ _SAID = 600
 
 
 @dataclass
-class Waiting:
+class AnswerWait:
     """An answer that is under way. `others` is what else the session asks; the agent does not go on
     before that is answered too."""
 
-    server: Server
+    server: ServerClient
     session: str
     request: str
     command: str

@@ -15,7 +15,7 @@ from rich.text import Text
 from proxy.cli import printing
 from proxy.cli.following import Absence, Teller, follow
 from proxy.cli.printing import JsonObject, cell, fail, time_cell
-from proxy.cli.servers import Away, Server, of_a_server
+from proxy.cli.servers import Away, ServerClient, of_a_server
 
 STATES = ("idle", "running", "paused", "ended", "deleted", "expired")
 GONE = frozenset({"deleted", "expired"})
@@ -35,7 +35,7 @@ _COLUMNS = ("id", "state", "updated", "title")
     help="Begin after this event, with 0 at the first; otherwise with what comes next.",
 )
 @of_a_server
-def sessions_watch(server: Server, session: str | None, after: int | None) -> None:
+def sessions_watch(server: ServerClient, session: str | None, after: int | None) -> None:
     """Follow a session in words until it ends, or without SESSION the list of your sessions.
 
     ^C ends it with exit status 0. When the server restarts it goes on where it was. With --json it
@@ -50,7 +50,7 @@ def sessions_watch(server: Server, session: str | None, after: int | None) -> No
             asyncio.run(_watch_list(server))
 
 
-def _watch(server: Server, session: str, after: int | None) -> None:
+def _watch(server: ServerClient, session: str, after: int | None) -> None:
     shown = server.ask_of("GET", session)
     teller = Teller(server.url)
     if after is None:
@@ -64,7 +64,7 @@ def _watch(server: Server, session: str, after: int | None) -> None:
     asyncio.run(_follow(server, str(shown["id"]), after, teller))
 
 
-async def _follow(server: Server, session: str, after: int, teller: Teller) -> None:
+async def _follow(server: ServerClient, session: str, after: int, teller: Teller) -> None:
     async with contextlib.aclosing(follow(server, session, after)) as events:
         async for line, event in events:
             if server.as_json:
@@ -78,7 +78,7 @@ def _print_lines(lines: list[str]) -> None:
         click.echo(line)
 
 
-async def _watch_list(server: Server) -> None:
+async def _watch_list(server: ServerClient) -> None:
     absence = Absence(server)
     known: dict[str, JsonObject] = {}
     live: Live | None = None
@@ -110,7 +110,7 @@ async def _watch_list(server: Server) -> None:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _listed(server: Server) -> list[JsonObject]:
+async def _listed(server: ServerClient) -> list[JsonObject]:
     """Return the newest sessions, newest first, those too that are gone."""
     lines = server.lines("/sessions", {"limit": str(_MOST), "state": STATES})
     async with contextlib.aclosing(lines):

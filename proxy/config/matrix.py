@@ -63,7 +63,7 @@ def load_numbers() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class DialectPair:
     """The sums of one frontend with one backend."""
 
     frontend: str
@@ -76,14 +76,14 @@ class Pair:
         return {"frontend": self.frontend, "backend": self.backend, **named}
 
 
-def pairs(numbers: dict[str, Any]) -> Iterator[Pair]:
+def pairs(numbers: dict[str, Any]) -> Iterator[DialectPair]:
     """Return every pair with its sums over all fixtures of the backend."""
     for backend, fixtures in numbers.items():
         names = dict.fromkeys(name for counts in fixtures.values() for name in counts)
         for frontend in names:
             rows = [counts[frontend] for counts in fixtures.values() if frontend in counts]
             a, b, c, d = (sum(column) for column in zip(*rows, strict=True))
-            yield Pair(frontend, backend, (a, b, c, d))
+            yield DialectPair(frontend, backend, (a, b, c, d))
 
 
 @dataclass(frozen=True, slots=True)

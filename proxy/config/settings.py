@@ -802,7 +802,7 @@ def _twice(found: Iterable[tuple[Place, str]], why: str) -> Iterator[tuple[Place
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SettingsOverrides:
     """What a command line says: `listen` and `origins` override all else, `backends` (entries of
     `[[backends]]`, each with the option that gave it) are added.
     """
@@ -844,7 +844,7 @@ def load_settings(
     environ: Mapping[str, str],
     *,
     resolved: bool = True,
-    options: Options | None = None,
+    options: SettingsOverrides | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Return the settings of the file at `path`, overridden by `environ`, then by `options`, with
@@ -856,7 +856,7 @@ def load_settings(
         ConfigError: something is wrong with them; the text has a line for each complaint.
     """
     from_file = dict(defaults or {}) if path is None else _read(path)
-    options = options or Options()
+    options = options or SettingsOverrides()
     # A credential's variable may be called like a table of ours.
     credentials = _credential_variables(options.added_to(from_file))
     variables = _Variables({name: environ[name] for name in environ if name not in credentials})

@@ -47,7 +47,7 @@ from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
 from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.rows import CommandRow, LegRow, SessionRow
-from proxy.base.turns import Turns
+from proxy.base.turns import RoundRobin
 from proxy.config.complaints import member
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
 from proxy.entry.entry import admitted, read, read_pieces, read_submission, takes, tell_quote
@@ -112,7 +112,7 @@ MOST_BYTES = 2**62
 IMPORT_BYTES = 4 * 2**30
 """The largest session of an archive that is taken in one request: it is never in memory."""
 
-TURNS = web.AppKey("turns", Turns)
+TURNS = web.AppKey("turns", RoundRobin)
 PACKING = web.AppKey("packing", asyncio.Semaphore)
 
 _log = logging.getLogger(__name__)
@@ -151,20 +151,20 @@ STATUS: dict[ErrorCode, int] = {
 """Every code's HTTP status here."""
 
 
-class Body(BaseModel):
+class ApiModel(BaseModel):
     """A JSON body of this API; unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class AbilityOut(Body):
+class AbilityOut(ApiModel):
     """How a backend carries one command."""
 
     support: Literal["native", "emulated", "impossible"]
     how: str
 
 
-class BackendOut(Body):
+class BackendOut(ApiModel):
     """A backend and what it can do; `abilities` is empty for a dialect that cannot be driven
     yet. `up` says whether it does its work, null before it was asked for anything; `why` why
     it does not."""
@@ -177,14 +177,14 @@ class BackendOut(Body):
     abilities: dict[str, AbilityOut]
 
 
-class BackendsOut(Body):
+class BackendsOut(ApiModel):
     """The backends that the key may use."""
 
     version: int = VERSION
     backends: list[BackendOut]
 
 
-class RouteShareOut(Body):
+class RouteShareOut(ApiModel):
     """A backend's share of a route: `weight` of the sum of all weights."""
 
     backend: str
@@ -192,7 +192,7 @@ class RouteShareOut(Body):
     weight: int
 
 
-class ShadowOut(Body):
+class ShadowOut(ApiModel):
     """The backend that shadows a route, whether it does, and why not."""
 
     backend: str
@@ -200,7 +200,7 @@ class ShadowOut(Body):
     why: str = ""
 
 
-class RouteOut(Body):
+class RouteOut(ApiModel):
     """A route, the shares of new sessions that its backends get, and whether they are those of the
     configuration or were set at run time; and its shadow, if it has one."""
 
@@ -210,7 +210,7 @@ class RouteOut(Body):
     shadow: ShadowOut | None = None
 
 
-class RoutesOut(Body):
+class RoutesOut(ApiModel):
     """All routes, those of backends first."""
 
     version: int = VERSION
@@ -224,20 +224,20 @@ class ChangedRouteOut(RouteOut):
     notices: list[str]
 
 
-class ShareIn(Body):
+class ShareIn(ApiModel):
     """A backend and its weight; 0 gives it no new sessions."""
 
     name: str
     weight: int = Field(default=100, ge=0, le=1_000_000, strict=True)
 
 
-class RouteIn(Body):
+class RouteIn(ApiModel):
     """All backends of a route."""
 
     backends: list[ShareIn]
 
 
-class SessionOut(Body):
+class SessionOut(ApiModel):
     """A session. Times are Unix milliseconds; `dialect` is the face that made it; `bytes` is what
     its events, source frames and files take; `last_message` is how the newest message that is over
     ended, null before the first."""
@@ -255,7 +255,7 @@ class SessionOut(Body):
     last_message: Literal["completed", "failed", "refused", "unknown", "withdrawn"] | None = None
 
 
-class InteractionOut(Body):
+class InteractionOut(ApiModel):
     """An open interaction."""
 
     session_id: str
@@ -268,7 +268,7 @@ class InteractionOut(Body):
     claimed: bool
 
 
-class QueuedOut(Body):
+class QueuedOut(ApiModel):
     """A message that waits here until its turn comes; `content` is as in its `input.accepted`."""
 
     command_id: str
@@ -277,7 +277,7 @@ class QueuedOut(Body):
     accepted_at: int
 
 
-class LegOut(Body):
+class LegOut(ApiModel):
     """One backend's part in a session."""
 
     number: int
@@ -298,7 +298,7 @@ class SessionDetailOut(SessionOut):
     reconnecting_since: int | None = None
 
 
-class SessionsOut(Body):
+class SessionsOut(ApiModel):
     """A page of sessions, newest first; `next` is the `before` of the next page."""
 
     version: int = VERSION
@@ -306,14 +306,14 @@ class SessionsOut(Body):
     next: int | None
 
 
-class InteractionsOut(Body):
+class InteractionsOut(ApiModel):
     """The open interactions of all sessions that the key may see."""
 
     version: int = VERSION
     interactions: list[InteractionOut]
 
 
-class AnswerIn(Body):
+class AnswerIn(ApiModel):
     """An answer: a decision, options, words, a refusal to answer, or a sealed value for a
     secret."""
 
@@ -326,7 +326,7 @@ class AnswerIn(Body):
     sealed: SecretStr | None = None
 
 
-class AcceptedOut(Body):
+class AcceptedOut(ApiModel):
     """The answer is stored and on its way."""
 
     version: int = VERSION
@@ -334,7 +334,7 @@ class AcceptedOut(Body):
     status: Literal["accepted"] = "accepted"
 
 
-class WithdrawnOut(Body):
+class WithdrawnOut(ApiModel):
     """The message is withdrawn: it never goes to the backend."""
 
     version: int = VERSION
@@ -342,7 +342,7 @@ class WithdrawnOut(Body):
     status: Literal["withdrawn"] = "withdrawn"
 
 
-class SettledOut(Body):
+class SettledOut(ApiModel):
     """The session is at rest; `settled` says whether anything was open."""
 
     version: int = VERSION
@@ -350,7 +350,7 @@ class SettledOut(Body):
     settled: bool
 
 
-class MoveIn(Body):
+class MoveIn(ApiModel):
     """Where a session is to go on: at the backend `to`. `from` is where it must be now; with
     `dry_run` it stays."""
 
@@ -359,13 +359,13 @@ class MoveIn(Body):
     dry_run: bool = False
 
 
-class RollBackIn(Body):
+class RollBackIn(ApiModel):
     """With `dry_run` the session stays where it is."""
 
     dry_run: bool = False
 
 
-class CarriedOut(Body):
+class CarriedOut(ApiModel):
     """How one kind of thing goes over, and why not better."""
 
     what: str
@@ -374,7 +374,7 @@ class CarriedOut(Body):
     why: str = ""
 
 
-class MovedOut(Body):
+class MovedOut(ApiModel):
     """A session that goes on at `backend`, in its part `leg`, and was at the backend `before`;
     `moved` is false where it was there already, or only would move.
 
@@ -394,7 +394,7 @@ class MovedOut(Body):
     notices: list[str]
 
 
-class MovedSessionOut(Body):
+class MovedSessionOut(ApiModel):
     """A session that is at `backend` since its last move and was at `before`; `taken_back` says
     whether that move was a rollback, and `back` where the next one leads, `null` where there is
     nothing to take back. Of the turns since the move that ended since the time asked for, so many
@@ -409,7 +409,7 @@ class MovedSessionOut(Body):
     failed: dict[str, int]
 
 
-class MovedSessionsOut(Body):
+class MovedSessionsOut(ApiModel):
     """A page of sessions that moved, newest first, as of the time `at`, in Unix milliseconds;
     `next` is the `before` of the next page."""
 
@@ -419,7 +419,7 @@ class MovedSessionsOut(Body):
     next: int | None
 
 
-class DeletedOut(Body):
+class DeletedOut(ApiModel):
     """The session is deleted; what was stored of it is erased at once."""
 
     version: int = VERSION
@@ -427,7 +427,7 @@ class DeletedOut(Body):
     status: Literal["deleted"] = "deleted"
 
 
-class PruneIn(Body):
+class PruneIn(ApiModel):
     """What is kept of the key's sessions; at least one limit. With `dry_run` nothing is erased."""
 
     older_than_seconds: float | None = Field(default=None, ge=0, le=MOST_SECONDS, strict=True)
@@ -436,7 +436,7 @@ class PruneIn(Body):
     dry_run: bool = False
 
 
-class PrunedSessionOut(Body):
+class PrunedSessionOut(ApiModel):
     """A session that was kept no longer, and the limit that says so."""
 
     id: str
@@ -447,7 +447,7 @@ class PrunedSessionOut(Body):
     bytes: int
 
 
-class PrunedOut(Body):
+class PrunedOut(ApiModel):
     """The sessions that were erased, or would be."""
 
     version: int = VERSION
@@ -455,7 +455,7 @@ class PrunedOut(Body):
     sessions: list[PrunedSessionOut]
 
 
-class ImportedOut(Body):
+class ImportedOut(ApiModel):
     """What became of a session of an archive: it was taken, is here already, or was only checked;
     `entries` are its events, `bytes` those of its events and files."""
 
@@ -469,7 +469,7 @@ class ImportedOut(Body):
     bytes: int
 
 
-class Failure(Body):
+class Failure(ApiModel):
     """What went wrong: `code` is for programs, `message` for people."""
 
     code: ErrorCode
@@ -477,7 +477,7 @@ class Failure(Body):
     details: dict[str, Any]
 
 
-class ErrorOut(Body):
+class ErrorOut(ApiModel):
     """An error."""
 
     version: int = VERSION
@@ -506,7 +506,7 @@ def _json(value: BaseModel | dict[str, Any], status: int = 200) -> web.Response:
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=ApiModel)
 
 
 def guarded(handler: Handler) -> Handler:
@@ -1693,7 +1693,7 @@ async def unknown(request: web.Request) -> web.StreamResponse:
 
 def add_routes(app: web.Application) -> None:
     """Add the control API."""
-    app[TURNS] = Turns(READ_AT_ONCE)
+    app[TURNS] = RoundRobin(READ_AT_ONCE)
     app[PACKING] = asyncio.Semaphore(PACKED_AT_ONCE)
     _document()
     for endpoint in ENDPOINTS:

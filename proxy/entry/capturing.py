@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from aiohttp import hdrs, web
 
 from proxy.entry.keys import SESSIONS
-from proxy.recording.recording import ASKING, Asking, Captures
-from proxy.recording.session import Exchange
+from proxy.recording.recording import ASKING, Captures, RecordedRequest
+from proxy.recording.session import RecordedExchange
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -30,7 +30,7 @@ def _recorded(request: web.Request, handler: Handler) -> Awaitable[web.StreamRes
 
 async def _record(request: web.Request, handler: Handler, captures: Captures) -> web.StreamResponse:
     """Write a request once it is known which session it is about, and its answer."""
-    asking = request[ASKING] = Asking(captures, request)
+    asking = request[ASKING] = RecordedRequest(captures, request)
     try:
         response = await handler(request)
         if asking.exchange is not None:
@@ -49,7 +49,10 @@ async def _record(request: web.Request, handler: Handler, captures: Captures) ->
 
 
 async def _end(
-    request: web.Request, response: web.StreamResponse, asking: Asking, exchange: Exchange
+    request: web.Request,
+    response: web.StreamResponse,
+    asking: RecordedRequest,
+    exchange: RecordedExchange,
 ) -> None:
     """Write an answer that is whole, and how the exchange ended."""
     begun = exchange.answered

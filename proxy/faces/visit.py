@@ -28,7 +28,7 @@ from proxy.faces.leavers import Leavers
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
 from proxy.recording.recording import ASKING
-from proxy.recording.session import Exchange
+from proxy.recording.session import RecordedExchange
 from proxy.session import Session, told
 from proxy.sessions.live import check_there
 from proxy.sessions.sessions import Sessions
@@ -199,7 +199,7 @@ class Visit:
         return contextlib.nullcontext() if asking is None else asking.current()
 
     @property
-    def taken(self) -> Exchange | None:
+    def taken(self) -> RecordedExchange | None:
         """Return what the request and its answer are written by, if they are."""
         asking = self.request.get(ASKING)
         return None if asking is None else asking.exchange

@@ -35,7 +35,7 @@ from proxy.base import metrics
 from proxy.base.errors import UNREADABLE, JournalUnavailable, damaged
 from proxy.base.rows import Snapshot
 from proxy.journal.base import Journal
-from proxy.recording.session import Exchange
+from proxy.recording.session import RecordedExchange
 
 _log = logging.getLogger(__name__)
 
@@ -478,7 +478,7 @@ class Reader:
         self.minds_ends = minds_ends
         self.live = False
         self.last_write = 0.0
-        self.taken: Exchange | None = None
+        self.taken: RecordedExchange | None = None
         self._wake: asyncio.Future[None] | None = None
 
     def deliver(self, data: bytes, chunk: bytes, position: int, now: float) -> None:

@@ -14,7 +14,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from adapters.model.base import Frame
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.fanout.hub import Feed, Reader
-from proxy.recording.session import Exchange
+from proxy.recording.session import RecordedExchange
 
 PIECE_BYTES = 64 * 1024
 """Bytes of one write."""
@@ -72,7 +72,7 @@ async def write_stream(
     plan: StreamPlan,
     *,
     first: bytes = b"",
-    taken: Exchange | None = None,
+    taken: RecordedExchange | None = None,
     ending: Ending | None = None,
 ) -> None:
     """Prepare `response` and write the feed's frames from cursor `position` until the plan's end or
@@ -239,7 +239,7 @@ async def _follow(
 
 
 async def end(
-    response: web.StreamResponse, data: bytes, seconds: float, taken: Exchange | None = None
+    response: web.StreamResponse, data: bytes, seconds: float, taken: RecordedExchange | None = None
 ) -> None:
     """End a body with something that says why, if the reader is still there and reads."""
     if not response.prepared:
@@ -250,7 +250,7 @@ async def end(
 
 
 async def write(
-    response: web.StreamResponse, data: bytes, seconds: float, taken: Exchange | None = None
+    response: web.StreamResponse, data: bytes, seconds: float, taken: RecordedExchange | None = None
 ) -> None:
     """Write through aiohttp, which waits while the transport is full: a reader that stalls for so
     many seconds is given up. What is long goes out in pieces, so that a slow reader is not. `taken`

@@ -40,7 +40,7 @@ RETRY_SECONDS = 2
 T = TypeVar("T")
 
 
-class Bodies:
+class BodyReader:
     """Reads bodies; `under_way` counts the bytes of those that are being read or parsed."""
 
     def __init__(self, settings: ServerSettings) -> None:

@@ -1,8 +1,8 @@
 """What a transaction of the SQLite journal does: plain functions, called in the writer's thread.
 
 A `Transaction` gathers the rows of events, to insert them at once, and what changes in memory when
-it commits. Everything here may be rolled back: nothing but `UnindexedRows.next` and `UnindexedRows.erased` changes
-before the commit, and `undo` puts these back.
+it commits. Everything here may be rolled back: of an `UnindexedRows` nothing but `next` and
+`erased` changes before the commit, and `undo` puts these back.
 
 Why one room: what a transaction may change, one function for each change.
 """

@@ -15,7 +15,7 @@ TRIED_SECONDS = 1.0
 small one may find room on a disk that is full."""
 
 
-class Storing:
+class StorageState:
     """What became of the last writes of a journal."""
 
     def __init__(self, path: Path) -> None:

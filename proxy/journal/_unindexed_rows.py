@@ -1,10 +1,10 @@
 """What the index on disk does not know yet: the newest rows of sessions, kept by the writer, used
 by readers.
 
-The writer thread alone changes a `UnindexedRows`, after the commit that it follows. A reader copies what it
-needs **before** it begins its read transaction: what has left the tail by then is in the index that
-this transaction sees, what is in the copy is in `events`. So a reader may see an entry twice, and
-never misses one.
+The writer thread alone changes an `UnindexedRows`, after the commit that it follows. A reader
+copies what it needs **before** it begins its read transaction: what has left the tail by then is in
+the index that this transaction sees, what is in the copy is in `events`. So a reader may see an
+entry twice, and never misses one.
 """
 
 from __future__ import annotations

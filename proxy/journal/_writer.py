@@ -8,8 +8,8 @@ nothing the next ones are skipped, so a lone writer that waits for each commit i
 
 Events are appended in the order of arrival, so a commit writes one page whatever the number of its
 sessions. The index of a session's rows is written late (`_index_some`), a few pages at a time, in
-transactions of its own; until then an `UnindexedRows` of each holds it in memory, and after a crash they are rebuilt
-from the rows above the indexed ones.
+transactions of its own; until then an `UnindexedRows` of each session holds it in memory, and after
+a crash they are rebuilt from the rows above the indexed ones.
 
 A sync that fails is never tried again, see `is_failed_sync`: the writer stores nothing more, and
 what it stored before is what the next start finds. So checkpoints are made here, where an error is
@@ -171,7 +171,7 @@ Background = FrameBatch | PendingSnapshot | WalTruncation
 Settled = Callable[[list[Item], dict[int, JournalError], int], None]
 
 
-class Writer:
+class JournalWriter:
     """The writing thread. `start` and `stop` are awaited in the event loop that `settled` and
     `failed` are called in.
     """

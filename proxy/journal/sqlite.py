@@ -53,10 +53,10 @@ from proxy.journal._changes import (
 from proxy.journal._changes import prune_frames as prune_some_frames
 from proxy.journal._database import connect_reader, translate
 from proxy.journal._frames import BATCH_BYTES, FRAME_LIMIT, FrameBatch, cut_frame
-from proxy.journal._storing import Storing
+from proxy.journal._storing import StorageState
 from proxy.journal._unindexed_rows import UnindexedRows
 from proxy.journal._unreferenced_blobs import UnreferencedBlobs
-from proxy.journal._writer import Item, Job, PendingSnapshot, WalTruncation, Writer
+from proxy.journal._writer import Item, Job, JournalWriter, PendingSnapshot, WalTruncation
 from proxy.journal.base import Journal, Write
 
 _log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class SqliteJournal(Journal):
         self._path = Path(path).resolve()
         self._read_only = read_only
         self._make_writer = functools.partial(
-            Writer,
+            JournalWriter,
             self._path,
             self._settle,
             self._fail,
@@ -130,10 +130,10 @@ class SqliteJournal(Journal):
             index_seconds=index_seconds,
             synced=synced,
         )
-        self._writer: Writer | None = None
+        self._writer: JournalWriter | None = None
         self._failure: JournalError | None = None
         self._tell_failure: Callable[[JournalError], None] | None = None
-        self._storing = Storing(self._path)
+        self._storing = StorageState(self._path)
         self._trial: asyncio.Task[None] | None = None
         self._keep_frames = frames and not read_only
         self._frame_limit = frame_limit

@@ -28,7 +28,7 @@ _TOLD = (b'"turn.ended"', b'"input.settled"', b'"session.updated"')
 
 
 @dataclasses.dataclass(slots=True)
-class Turns:
+class TurnResults:
     """Turns that succeeded, and how many failed or were refused, by the code of the reason."""
 
     succeeded: int = 0
@@ -46,7 +46,7 @@ class MovedSession:
     before: str
     taken_back: bool
     back: str | None
-    turns: Turns
+    turns: TurnResults
 
 
 async def moved_sessions(
@@ -63,7 +63,9 @@ async def moved_sessions(
         legs = [] if row.owner == SHADOWS else await journal.legs(row.key)
         if len(legs) < 2:
             continue
-        turns = Turns() if since is None else await _turns(journal, row, legs[-1].number, since)
+        turns = (
+            TurnResults() if since is None else await _turns(journal, row, legs[-1].number, since)
+        )
         back = left_by_the_last_move(legs)
         out.append(
             MovedSession(
@@ -88,9 +90,9 @@ def left_by_the_last_move(legs: Sequence[LegRow]) -> LegRow | None:
     return next(leg for leg in reversed(legs) if leg.first == left)
 
 
-async def _turns(journal: Journal, row: SessionRow, leg: int, since: int) -> Turns:
+async def _turns(journal: Journal, row: SessionRow, leg: int, since: int) -> TurnResults:
     """Return the turns of a session in its newest leg."""
-    turns = Turns()
+    turns = TurnResults()
     if row.updated_at < since:
         return turns
     try:
@@ -100,14 +102,14 @@ async def _turns(journal: Journal, row: SessionRow, leg: int, since: int) -> Tur
                     turns = _after(turns, entry_of(line, row.id), leg, since)
     except (CursorExpired, JournalCorrupt):
         # One that went, or is damaged, must not hide how all others do.
-        return Turns()
+        return TurnResults()
     return turns
 
 
-def _after(turns: Turns, entry: ev.Entry, leg: int, since: int) -> Turns:
+def _after(turns: TurnResults, entry: ev.Entry, leg: int, since: int) -> TurnResults:
     event = entry.event
     if isinstance(event, ev.SessionUpdated) and (event.backend or {}).get("leg") == leg:
-        return Turns()
+        return TurnResults()
     if entry.at < since or event.thread_id != ev.MAIN:
         return turns
     match event:

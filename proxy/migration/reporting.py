@@ -32,13 +32,13 @@ PAGE = 256
 """Sessions that are looked through at once."""
 
 
-class Out(BaseModel):
+class ReportModel(BaseModel):
     """A part of the report."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class DifferingOut(Out):
+class DifferingOut(ReportModel):
     """A session that differs: the field or event of the first difference, and the lines that show
     it."""
 
@@ -48,7 +48,7 @@ class DifferingOut(Out):
     lines: list[str]
 
 
-class NotDrivenOut(Out):
+class NotDrivenOut(ReportModel):
     """A session whose shadow did not come to its end, and why."""
 
     session: str
@@ -56,14 +56,14 @@ class NotDrivenOut(Out):
     why: str
 
 
-class NotesOut(Out):
+class NotesOut(ReportModel):
     """What could not be repeated in a session as it was."""
 
     session: str
     notes: list[str]
 
 
-class TimesOut(Out):
+class TimesOut(ReportModel):
     """How long turns took, in milliseconds, without the time in which they waited for a person."""
 
     turns: int
@@ -71,7 +71,7 @@ class TimesOut(Out):
     p95_ms: float | None
 
 
-class SpeedOut(Out):
+class SpeedOut(ReportModel):
     """How long the turns took of the sessions that were compared; a ratio above 1 says that the
     shadow is slower."""
 
@@ -81,7 +81,7 @@ class SpeedOut(Out):
     p95_ratio: float | None
 
 
-class CallOut(Out):
+class CallOut(ReportModel):
     """A tool that was called otherwise: its name and input on both sides."""
 
     session: str
@@ -91,7 +91,7 @@ class CallOut(Out):
     shadow: str | None
 
 
-class ToolsOut(Out):
+class ToolsOut(ReportModel):
     """How many tools the serving sessions called, and how many calls differ in which way."""
 
     called: int
@@ -102,7 +102,7 @@ class ToolsOut(Out):
     examples: list[CallOut]
 
 
-class RouteOut(Out):
+class RouteOut(ReportModel):
     """A route with a shadow, and why that is not `running` where it is not. Of its `sessions` that
     are shadowed, `compared` were, as far as their shadows were given all: `same` and `differing` of
     them. `not_driven` did not come so far, and `waiting` have not come to rest, or have not had
@@ -125,7 +125,7 @@ class RouteOut(Out):
     tools: ToolsOut
 
 
-class ShadowReportOut(Out):
+class ShadowReportOut(ReportModel):
     """How shadows differ from what serves, for each route that has one."""
 
     version: int = 1

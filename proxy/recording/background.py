@@ -35,7 +35,7 @@ class Owner(Protocol):
         """Hear, in the thread, that a job has failed: it is to have no others."""
 
 
-class Background:
+class CaptureThread:
     """Does jobs one after the other in a thread of its own, which begins with the first one."""
 
     def __init__(self) -> None:

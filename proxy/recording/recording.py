@@ -23,9 +23,16 @@ from proxy.base import traces
 from proxy.base.errors import ConfigError
 from proxy.base.rows import SessionRow
 from proxy.config.settings import CaptureSettings
-from proxy.recording.background import Background
+from proxy.recording.background import CaptureThread
 from proxy.recording.captures import Files, Left
-from proxy.recording.session import NOTHING, SEALED, Exchange, OfSession, is_sealed, sealed_by
+from proxy.recording.session import (
+    NOTHING,
+    SEALED,
+    RecordedExchange,
+    SessionCapture,
+    is_sealed,
+    sealed_by,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +42,7 @@ HEADER = "Dragoman-Capture"
 """The header of a request that makes a session which is to be recorded."""
 
 
-class Asking:
+class RecordedRequest:
     """A request of a frontend. It is written once it is known which session it is about, if that
     one is recorded; then it has an `exchange`. `dialect` is that of the face, None elsewhere."""
 
@@ -57,7 +64,7 @@ class Asking:
         self._trace = traces.current.get()
         self._body = b""
         self.dialect: str | None = None
-        self.exchange: Exchange | None = None
+        self.exchange: RecordedExchange | None = None
         self.response: web.StreamResponse | None = None
 
     @property
@@ -90,7 +97,7 @@ class Asking:
         if found is not None:
             self.of(found, sealed=sealed)
 
-    def of(self, capture: OfSession, *, sealed: bool = False) -> None:
+    def of(self, capture: SessionCapture, *, sealed: bool = False) -> None:
         """Write it into a capture; only once."""
         if self.dialect is None or self.exchange is not None:
             return
@@ -112,10 +119,12 @@ class Asking:
         return (*sent, (traces.HEADER, self._trace))
 
 
-ASKING = web.RequestKey("asking", Asking)
+ASKING = web.RequestKey("asking", RecordedRequest)
 """The request as it is recorded; only where something is."""
 
-_asking: contextvars.ContextVar[Asking | None] = contextvars.ContextVar("asking", default=None)
+_asking: contextvars.ContextVar[RecordedRequest | None] = contextvars.ContextVar(
+    "asking", default=None
+)
 
 
 class Captures:
@@ -130,8 +139,10 @@ class Captures:
         self.dir = settings.dir
         self._salt = secrets.token_bytes(16)
         self._files = Files(settings.dir, None, now)
-        self._background = Background()
-        self._known: weakref.WeakValueDictionary[str, OfSession] = weakref.WeakValueDictionary()
+        self._background = CaptureThread()
+        self._known: weakref.WeakValueDictionary[str, SessionCapture] = (
+            weakref.WeakValueDictionary()
+        )
         self.now = now
         try:
             settings.dir.mkdir(0o700, parents=True, exist_ok=True)
@@ -140,7 +151,7 @@ class Captures:
                 f"`[capture]`, `dir`: the folder `{settings.dir}` cannot be made: {error.strerror}"
             ) from error
 
-    def at_hand(self, session_id: str) -> OfSession | None:
+    def at_hand(self, session_id: str) -> SessionCapture | None:
         """Return the capture of a session in memory, if it is recorded."""
         return self._known.get(session_id)
 
@@ -156,7 +167,7 @@ class Captures:
             return None
         return settings
 
-    def begin(self, row: SessionRow, dialect: str) -> OfSession | None:
+    def begin(self, row: SessionRow, dialect: str) -> SessionCapture | None:
         """Return the capture of a session that is made now on a backend of a dialect, if it is to
         be recorded. Its file is there once the session is stored."""
         asking = _asking.get()
@@ -165,7 +176,7 @@ class Captures:
             return None
         return self._add(row, dialect, NOTHING, asking, settings)
 
-    async def go_on(self, row: SessionRow, dialect: str) -> OfSession | None:
+    async def go_on(self, row: SessionRow, dialect: str) -> SessionCapture | None:
         """Return the capture of a session that is loaded, if it was begun before and its route says
         so still."""
         settings = self._wanted(row.route)
@@ -187,10 +198,10 @@ class Captures:
         row: SessionRow,
         dialect: str,
         left: Left,
-        first: Asking | None,
+        first: RecordedRequest | None,
         settings: CaptureSettings,
-    ) -> OfSession:
-        made = OfSession(
+    ) -> SessionCapture:
+        made = SessionCapture(
             self._files,
             self._background,
             row.id,

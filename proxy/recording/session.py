@@ -35,7 +35,7 @@ from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 from proxy.base.metrics import CAPTURES_BROKEN as BROKEN
 from proxy.base.metrics import CAPTURES_LEFT_OUT as LEFT_OUT
 from proxy.base.sealed import SecretScrubber
-from proxy.recording.background import Background
+from proxy.recording.background import CaptureThread
 from proxy.recording.captures import Files, Left
 
 _log = logging.getLogger(__name__)
@@ -50,13 +50,13 @@ _BLANK = (b"\n\n", b"\r\n\r\n")
 """What a frame of an event stream ends with."""
 
 
-class Exchange:
+class RecordedExchange:
     """What is written of one request and its answer: nothing before it is `asked`, and nothing
     after it has `ended`."""
 
     __slots__ = ("_ended", "_hides", "_lost", "_number", "_of", "_side", "_waiting", "answered")
 
-    def __init__(self, of: OfSession, side: Side, *, hides: bool) -> None:
+    def __init__(self, of: SessionCapture, side: Side, *, hides: bool) -> None:
         """`hides` says whether its pieces may have sealed values in them."""
         self._of = of
         self._side: Side = side
@@ -190,7 +190,7 @@ def _joined(pieces: Iterable[tuple[float, bytes]]) -> bytes:
     return b"".join(data for _, data in pieces)
 
 
-class OfSession:
+class SessionCapture:
     """The capture of one session. `seals` says of a frame whether it is the echo of a sealed
     answer, and is None where the backend has none."""
 
@@ -214,14 +214,14 @@ class OfSession:
     def __init__(
         self,
         files: Files,
-        background: Background,
+        background: CaptureThread,
         session_id: str,
         dialect: str,
         *,
         now: Callable[[], float],
         redactor: Redactor,
         left: Left = NOTHING,
-        first: Callable[[OfSession], object] | None = None,
+        first: Callable[[SessionCapture], object] | None = None,
     ) -> None:
         """Begin with the request that makes the session, where there is one, or go on where the
         file has `left` off."""
@@ -337,13 +337,13 @@ class OfSession:
         else:
             self.leave_out(None, len(new))
 
-    def call(self) -> Exchange:
+    def call(self) -> RecordedExchange:
         """Return what a call to the backend is written by."""
-        return Exchange(self, "backend", hides=True)
+        return RecordedExchange(self, "backend", hides=True)
 
-    def asking(self) -> Exchange:
+    def asking(self) -> RecordedExchange:
         """Return what a request of a frontend is written by."""
-        return Exchange(self, "frontend", hides=False)
+        return RecordedExchange(self, "frontend", hides=False)
 
     def body(self, data: bytes, command_ids: Collection[str]) -> bytes:
         """Return the body of a call as it is written: without sealed answers."""

@@ -28,7 +28,7 @@ from proxy.base.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRo
 from proxy.base.sealed import SecretScrubber
 from proxy.fanout.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
-from proxy.recording.session import OfSession
+from proxy.recording.session import SessionCapture
 from proxy.session.feeds import Feeds
 from proxy.session.messages import Concluded
 from proxy.session.outbox import Outbox
@@ -95,7 +95,7 @@ class Record:
         feeds: Feeds,
         work: Work,
         upward: Upward,
-        capture: OfSession | None,
+        capture: SessionCapture | None,
         spans: SessionSpans | None,
     ) -> None:
         """Begin before the first event. `capture` is where the session is recorded, `spans` hears

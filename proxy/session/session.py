@@ -35,7 +35,7 @@ from proxy.base.rows import CommandRow, LegRow, NewSession, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.fanout.hub import Feed
 from proxy.journal.base import Journal
-from proxy.recording.session import OfSession
+from proxy.recording.session import SessionCapture
 from proxy.session.admission import Admission, Origin
 from proxy.session.feeds import Feeds
 from proxy.session.intake import Intake
@@ -98,7 +98,7 @@ class Session:
         quiet: int,
         face_settings: Mapping[str, Mapping[str, Any]],
         slots: asyncio.Semaphore,
-        capture: OfSession | None,
+        capture: SessionCapture | None,
         spans: SessionSpans | None,
     ) -> None:
         self.id = row.id

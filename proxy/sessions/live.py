@@ -27,7 +27,7 @@ from proxy.config.settings import BackendSettings
 from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal
 from proxy.recording.recording import Captures
-from proxy.recording.session import OfSession
+from proxy.recording.session import SessionCapture
 from proxy.session import Session
 from proxy.sessions.backends import Backends
 from proxy.telemetry.tracing import Tracing
@@ -243,7 +243,7 @@ class Live:
         self.admit(session)
         return session
 
-    async def _recorded(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:
+    async def _recorded(self, row: SessionRow, backend: BackendSettings) -> SessionCapture | None:
         """Return the capture that goes on with a session, with all that is stored of it."""
         if self.captures is None:
             return None
@@ -256,7 +256,7 @@ class Live:
                 await self.captures.written()
         return capture
 
-    def begin_capture(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:
+    def begin_capture(self, row: SessionRow, backend: BackendSettings) -> SessionCapture | None:
         """Return where a session that is made now is recorded, if it is."""
         return None if self.captures is None else self.captures.begin(row, backend.dialect)
 
@@ -265,7 +265,7 @@ class Live:
         row: SessionRow,
         leg: LegRow,
         backend: BackendSettings,
-        capture: OfSession | None = None,
+        capture: SessionCapture | None = None,
     ) -> Session:
         """Return a session that is neither begun nor loaded; `capture` is where it is recorded."""
         upstream = self._backends.upstream(backend)

@@ -28,7 +28,7 @@ from proxy.base.tasks import Tasks
 from proxy.config.settings import SHADOWS, BackendSettings, Settings
 from proxy.fanout.hub import entries_by_steps
 from proxy.http.auth import Key
-from proxy.http.bodies import Bodies
+from proxy.http.bodies import BodyReader
 from proxy.http.quotas import Quotas
 from proxy.journal.base import Journal
 from proxy.recording.recording import Captures
@@ -89,7 +89,7 @@ class Sessions:
         self.unread = Unread(clock.now())
         # One session at a time arrives from another installation.
         self.arrivals = asyncio.Lock()
-        self.bodies = Bodies(settings.server)
+        self.bodies = BodyReader(settings.server)
         self.quotas = Quotas(settings.limits, clock.monotonic)
         self.slots = asyncio.Semaphore(WORK_AT_ONCE)
         self.backends = backends or Backends(settings, http, ids)

@@ -44,7 +44,7 @@ Attributes = dict[str, str | int]
 
 
 @dataclasses.dataclass(slots=True)
-class Span:
+class SpanRecord:
     """Something that took time: its begin and end in Unix milliseconds. `error` is its error's
     type, None where it went well."""
 
@@ -56,17 +56,17 @@ class Span:
 
 
 @dataclasses.dataclass(slots=True)
-class MessageSpan(Span):
+class MessageSpan(SpanRecord):
     """A message from its acceptance to its end, with its `parts` and, by name, the `moments` in it.
     `trace` is the `traceparent` that it came with."""
 
     trace: str | None = None
-    parts: list[Span] = dataclasses.field(default_factory=list)
+    parts: list[SpanRecord] = dataclasses.field(default_factory=list)
     moments: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True)
-class _Message:
+class _OpenMessage:
     """A message that is not over. `open` are the parts that have no end yet: a wait by the id of
     its interaction, a tool by its thread and call. `last` are the tokens of the last call that was
     counted."""
@@ -75,16 +75,16 @@ class _Message:
     stored: int = 0
     sent: int = 0
     working: bool = False
-    open: dict[tuple[str, ...], Span] = dataclasses.field(default_factory=dict)
+    open: dict[tuple[str, ...], SpanRecord] = dataclasses.field(default_factory=dict)
     usage: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     last: dict[str, int] | None = None
     left_out: int = 0
 
     def part(self, name: str, begin: int, end: int, **attributes: str) -> None:
         """Add a part that is over."""
-        self.span.parts.append(Span(name, begin, max(begin, end), {**attributes}))
+        self.span.parts.append(SpanRecord(name, begin, max(begin, end), {**attributes}))
 
-    def begin(self, key: tuple[str, ...], part: Span) -> None:
+    def begin(self, key: tuple[str, ...], part: SpanRecord) -> None:
         """Add a part whose end is to come, unless there are too many."""
         if key in self.open:
             return
@@ -131,7 +131,7 @@ class SessionSpans:
             "dragoman.route": route,
         }
         self._export = export
-        self._messages: dict[str, _Message] = {}
+        self._messages: dict[str, _OpenMessage] = {}
         self.rebind(backend, dialect)
 
     def rebind(self, backend: str, dialect: str) -> None:
@@ -176,7 +176,7 @@ class SessionSpans:
             about["dragoman.face"] = event.face
         span = MessageSpan(f"invoke_agent {self._backend}", at, 0, about, trace=event.trace)
         span.moments["accept"] = at
-        message = self._messages[event.command_id] = _Message(span, stored=max(at, now))
+        message = self._messages[event.command_id] = _OpenMessage(span, stored=max(at, now))
         message.part("store", at, now)
 
     def _heard(self, event: ev.Event, at: int) -> None:
@@ -200,7 +200,7 @@ class SessionSpans:
                 if (message := self._working()) is not None:
                     about: Attributes = {"dragoman.interaction.kind": event.kind}
                     message.begin(
-                        (event.request_id,), Span("wait for a person", at, attributes=about)
+                        (event.request_id,), SpanRecord("wait for a person", at, attributes=about)
                     )
             case ev.InteractionAnswered() | ev.InteractionResolved():
                 self._answered(event, at)
@@ -209,7 +209,7 @@ class SessionSpans:
             case ev.UsageReported() if event.scope == "call":
                 self._count(event.usage)
 
-    def _working(self) -> _Message | None:
+    def _working(self) -> _OpenMessage | None:
         """Return the message whose turn runs: the oldest that the backend has."""
         for message in self._messages.values():
             if message.working:
@@ -217,13 +217,13 @@ class SessionSpans:
         # What it does may be here before its answer, which says that it took the message.
         return next((one for one in self._messages.values() if one.sent), None)
 
-    def _find(self, key: tuple[str, ...]) -> tuple[_Message, Span] | None:
+    def _find(self, key: tuple[str, ...]) -> tuple[_OpenMessage, SpanRecord] | None:
         for message in self._messages.values():
             if (part := message.open.get(key)) is not None:
                 return message, part
         return None
 
-    def _close(self, message: _Message, key: tuple[str, ...], at: int) -> None:
+    def _close(self, message: _OpenMessage, key: tuple[str, ...], at: int) -> None:
         part = message.open.pop(key)
         part.end = part.end or at
         message.span.parts.append(part)
@@ -249,7 +249,8 @@ class SessionSpans:
             "gen_ai.tool.call.id": _clean(event.call_id),
         }
         message.begin(
-            (event.thread_id, event.call_id), Span(f"execute_tool {name}", at, attributes=about)
+            (event.thread_id, event.call_id),
+            SpanRecord(f"execute_tool {name}", at, attributes=about),
         )
 
     def _returned(self, event: ev.ToolReturned, at: int) -> None:
@@ -277,7 +278,7 @@ class SessionSpans:
         if (message := self._working()) is not None:
             message.count(usage)
 
-    def _end(self, message: _Message, outcome: Outcome, code: Code, at: int) -> None:
+    def _end(self, message: _OpenMessage, outcome: Outcome, code: Code, at: int) -> None:
         for key in list(message.open):
             self._close(message, key, at)
         span = message.span

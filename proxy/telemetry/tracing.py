@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from proxy import __version__
 from proxy.base.errors import ConfigError
-from proxy.telemetry.spans import MessageSpan, SessionSpans, Span
+from proxy.telemetry.spans import MessageSpan, SessionSpans, SpanRecord
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -163,7 +163,7 @@ class Tracing:
             _fail(span, message.error)
         span.end(_nanoseconds(message.end))
 
-    def _part(self, part: Span, inside: Context, kind: SpanKind) -> None:
+    def _part(self, part: SpanRecord, inside: Context, kind: SpanKind) -> None:
         begin = _nanoseconds(part.begin)
         span = self._tracer.start_span(
             part.name, inside, kind, attributes=part.attributes, start_time=begin

@@ -38,7 +38,7 @@ class Unreadable(DragomanError):
 
 
 @dataclass(slots=True)
-class Log:
+class SessionLog:
     """A session that was read; `warnings` are for people, `dialect` is that of its backend where
     the file says it. `frames` finds source frames while the file is open, None where it has none.
     """
@@ -54,7 +54,7 @@ class Log:
         return DialectLog(self.entries, self.dialect, self.frames)
 
 
-def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
+def read_log(stream: BinaryIO, name: str, dialect: str | None) -> SessionLog:
     """Read a capture, a canonical log, or else a body of `dialect`.
 
     Raises:
@@ -68,7 +68,7 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
         lines = itertools.chain([first], stream)
         return _of_capture(lambda: read_capture(lines, name), name, dialect)
     if is_log(first):
-        return Log(list(_of_log(itertools.chain([first], stream), name)))
+        return SessionLog(list(_of_log(itertools.chain([first], stream), name)))
     begin = first + stream.read(HEAD_BYTES)
     if is_foreign(begin):
         data = begin + stream.read()
@@ -103,7 +103,7 @@ def _object(line: bytes) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None  # type: ignore[return-value]
 
 
-def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> Log:
+def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> SessionLog:
     """Return the log of the capture that `read` returns."""
     try:
         capture = read()
@@ -116,7 +116,7 @@ def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> 
     if all(entry.event.TYPE == "session.started" for entry in found.log):
         why = f" ({notes[0]})" if notes else ""
         raise Unreadable(f"{name}: no stream in it says anything in `{spoken}`{why}.")
-    return Log(
+    return SessionLog(
         found.log,
         [f"{name}: {note}" for note in notes],
         spoken,
@@ -146,7 +146,7 @@ def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:
             ) from None
 
 
-def _of_body(first: bytes, stream: BinaryIO, name: str, dialect: str) -> Log:
+def _of_body(first: bytes, stream: BinaryIO, name: str, dialect: str) -> SessionLog:
     reader = make_source(dialect, TranslateOptions())
     entries: list[Entry] = []
     try:
@@ -166,8 +166,8 @@ def _of_body(first: bytes, stream: BinaryIO, name: str, dialect: str) -> Log:
             if count == 1
             else f"{count} frames made no sense and were"
         )
-        return Log(entries, [f"{name}: {frames} skipped"], dialect)
-    return Log(entries, dialect=dialect)
+        return SessionLog(entries, [f"{name}: {frames} skipped"], dialect)
+    return SessionLog(entries, dialect=dialect)
 
 
 def _read_again(

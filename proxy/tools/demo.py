@@ -200,14 +200,16 @@ async def run_demo(
             url = await stack.enter_async_context(_backend(create(ScriptedOptions())))
             backends.append(("the demo", {"name": dialect, "dialect": dialect, "url": url}))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-"))
-        given = settings.Options(Address(host, port).url.removeprefix("http://"), backends, origins)
+        given = settings.SettingsOverrides(
+            Address(host, port).url.removeprefix("http://"), backends, origins
+        )
         found, key = _settings(environ, given, Path(folder) / "demo.db")
         logs.configure(level=found.log.level, secrets=found.secrets())
         await serve(found, ready=lambda url: ready(url, key), stop=stop, checked=False)
 
 
 def _settings(
-    environ: Mapping[str, str], options: settings.Options, journal: Path
+    environ: Mapping[str, str], options: settings.SettingsOverrides, journal: Path
 ) -> tuple[Settings, str | None]:
     """Return the settings of a demo, and the key that its samples show, if it needs one: where
     other machines can reach it, or the environment has keys."""
@@ -269,7 +271,7 @@ def free_port(first: int, host: str = HOST) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SampleResult:
     """What a sample printed, and whether that is what it should."""
 
     sample: Sample
@@ -277,7 +279,7 @@ class Outcome:
     output: str
 
 
-async def check(url: str, http: str) -> AsyncGenerator[Outcome, None]:
+async def check(url: str, http: str) -> AsyncGenerator[SampleResult, None]:
     """Run the samples in one shell, as somebody who pastes them does, and yield how each went.
 
     Later samples use what earlier ones found, so nothing is run after one that hangs.
@@ -305,10 +307,12 @@ async def check(url: str, http: str) -> AsyncGenerator[Outcome, None]:
                             break
                         output += read.decode(errors="replace")
             except TimeoutError:
-                yield Outcome(sample, False, f"{output}\n(no end after {SAMPLE_SECONDS:.0f} s)")
+                yield SampleResult(
+                    sample, False, f"{output}\n(no end after {SAMPLE_SECONDS:.0f} s)"
+                )
                 return
             output = output.replace(mark, "").strip()
-            yield Outcome(sample, sample.expect in output, output)
+            yield SampleResult(sample, sample.expect in output, output)
     finally:
         # The shell and whatever it still runs; it leads a group of its own.
         with contextlib.suppress(ProcessLookupError):

@@ -39,7 +39,7 @@ from adapters.captures.dialect import SessionNaming
 from adapters.captures.redact import Redactor
 from proxy.base.clock import Clock
 from proxy.http.loopback import foreign_name, is_loopback
-from proxy.recording.background import Background
+from proxy.recording.background import CaptureThread
 from proxy.recording.captures import Files
 from proxy.scripted.standalone import serve_alone
 from proxy.upstream.failures import read_failure, request_failure
@@ -211,7 +211,7 @@ class Recorder:
         self._session = session
         self._url = url
         self._numbers = 0
-        self.background = Background()
+        self.background = CaptureThread()
         self.redactor = redactor
         self.now = now
         self.naming = naming

@@ -30,7 +30,7 @@ from adapters.wire.url_paths import segments_of
 from proxy.base import traces
 from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.base.outcomes import Code, Outcome
-from proxy.recording.session import Exchange, OfSession
+from proxy.recording.session import RecordedExchange, SessionCapture
 from proxy.upstream.failures import broken, quoted, read_failure, request_failure, why_of
 from proxy.upstream.health import Health, Trouble
 
@@ -95,7 +95,7 @@ class Stream:
         response: aiohttp.ClientResponse,
         parser: SseParser | NdjsonParser,
         silence: float,
-        taken: Exchange | None = None,
+        taken: RecordedExchange | None = None,
         health: Health | None = None,
     ) -> None:
         self.head = head
@@ -209,7 +209,7 @@ class Upstream:
         self._limit = body_limit
         self._frame_bytes = frame_bytes
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
-        self._capture: OfSession | None = None
+        self._capture: SessionCapture | None = None
         self._health = health
         self._name = "" if health is None else health.name
 
@@ -235,13 +235,13 @@ class Upstream:
         if self._health is not None:
             self._health.skipped(session_id, why)
 
-    def recorded(self, capture: OfSession) -> Self:
+    def recorded(self, capture: SessionCapture) -> Self:
         """Return these connections as a session uses them that is recorded."""
         one = copy.copy(self)
         one._capture = capture
         return one
 
-    def _taking(self) -> contextlib.AbstractContextManager[Exchange | None]:
+    def _taking(self) -> contextlib.AbstractContextManager[RecordedExchange | None]:
         """Return what a call is written by, until it is over."""
         return _UNRECORDED if self._capture is None else self._capture.call()
 
@@ -257,7 +257,7 @@ class Upstream:
         return url.with_query(call.request.query)
 
     async def _open(
-        self, call: Call, load: Load, taken: Exchange | None, trace: str | None = None
+        self, call: Call, load: Load, taken: RecordedExchange | None, trace: str | None = None
     ) -> aiohttp.ClientResponse:
         headers = CIMultiDict(call.request.headers)
         if trace is not None:
@@ -277,7 +277,7 @@ class Upstream:
         call: Call,
         headers: CIMultiDict[str],
         data: bytes | io.BytesIO | AsyncIterator[bytes] | None,
-        taken: Exchange | None,
+        taken: RecordedExchange | None,
         body: bytes | None,
     ) -> aiohttp.ClientResponse:
         headers.update(self._address.auth)
@@ -323,7 +323,7 @@ class Upstream:
     def _write(
         self,
         call: Call,
-        taken: Exchange,
+        taken: RecordedExchange,
         url: URL,
         headers: CIMultiDict[str],
         body: bytes | None,
@@ -362,7 +362,9 @@ class Upstream:
             response.close()
             return self._response(response)
 
-    async def _whole(self, response: aiohttp.ClientResponse, taken: Exchange | None) -> Response:
+    async def _whole(
+        self, response: aiohttp.ClientResponse, taken: RecordedExchange | None
+    ) -> Response:
         body = bytearray()
         try:
             async with asyncio.timeout(self._answer):

@@ -927,7 +927,7 @@ def test_commits_are_rarer_while_very_many_writes_come(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    writer = _writer.Writer(
+    writer = _writer.JournalWriter(
         tmp_path / "x.db",
         lambda *_: None,
         lambda _: None,

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from proxy.cli import main
-from proxy.cli.servers import Server
+from proxy.cli.servers import ServerClient
 from proxy.config.settings import BackendSettings
 from proxy.migration.moving import Moved, move
 from proxy.scripted.faults import Status
@@ -237,16 +237,16 @@ async def test_a_person_who_stops_the_command_is_told_what_has_moved(
 ) -> None:
     house = await start()
     sessions = await made(house, 3)
-    attempt, asked = Server.attempt, 0
+    attempt, asked = ServerClient.attempt, 0
 
-    def interrupted(server: Server, *given: Any, **options: Any) -> Any:
+    def interrupted(server: ServerClient, *given: Any, **options: Any) -> Any:
         nonlocal asked
         asked += 1
         if asked == 3:
             raise KeyboardInterrupt
         return attempt(server, *given, **options)
 
-    monkeypatch.setattr(Server, "attempt", interrupted)
+    monkeypatch.setattr(ServerClient, "attempt", interrupted)
     stopped = await run(url_of(house), "move", "--all", *BOTH)
     assert stopped.exit_code == 1
     assert stopped.stderr.startswith("stopped: interrupted.\n2 of 3 done: 2 moved, 1 left\ngo on: ")
@@ -275,16 +275,16 @@ async def test_a_server_that_is_killed_in_the_middle_stops_the_move_and_the_same
         for _ in range(6):
             _, text = await served.ask("POST", create, {"message": "script: text\nHello"})
             await ended(served, json.loads(text)["sessionId"])
-        loop, attempt, asked = asyncio.get_running_loop(), Server.attempt, 0
+        loop, attempt, asked = asyncio.get_running_loop(), ServerClient.attempt, 0
 
-        def killing(server: Server, *given: Any, **options: Any) -> Any:
+        def killing(server: ServerClient, *given: Any, **options: Any) -> Any:
             nonlocal asked
             asked += 1
             if asked == 4:
                 asyncio.run_coroutine_threadsafe(served.dragoman.kill(), loop).result()
             return attempt(server, *given, **options)
 
-        monkeypatch.setattr(Server, "attempt", killing)
+        monkeypatch.setattr(ServerClient, "attempt", killing)
         stopped = await run(served.url, "move", "--all", *BOTH)
         assert stopped.exit_code == 1
         why, count, go_on, _ = stopped.stderr.splitlines()

@@ -30,7 +30,7 @@ from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings, JournalSettings, Settings
 from proxy.migration.scripted_person import Driven
 from proxy.tools.replay.driving import drive
-from proxy.tools.replay.serving import Replay, serve_replay
+from proxy.tools.replay.serving import ReplayPlan, serve_replay
 from tests.support.waiting import SOON_S
 
 WIRE = Path("fixtures/wire")
@@ -169,7 +169,7 @@ async def replayed(
         ready.set()
 
     tasks = Tasks("replay")
-    replay = Replay(script_of(log), dialect, speed)
+    replay = ReplayPlan(script_of(log), dialect, speed)
     serving = tasks.start(
         serve_replay(replay, face, port=0, faults=faults, ready=heard, stop=stop), "serve"
     )

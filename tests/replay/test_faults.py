@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from proxy.tools.replay.faults import Fault, Faulty
+from proxy.tools.replay.faults import StreamFault, StreamFaults
 from tests.support.waiting import SOON_S
 
 TEXT = "Basil — café ☕ ".encode() * 60
@@ -23,20 +23,20 @@ def chunked(data: bytes) -> bytes:
 WHOLE = STREAM + chunked(TEXT)
 
 
-class Planned(Faulty):
+class Planned(StreamFaults):
     """Breaks streams as a list says."""
 
-    def __init__(self, *faults: Fault | None) -> None:
+    def __init__(self, *faults: StreamFault | None) -> None:
         super().__init__(0)
         self.left = list(faults)
 
-    def draw(self) -> Fault | None:
+    def draw(self) -> StreamFault | None:
         return self.left.pop(0)
 
 
 @contextlib.asynccontextmanager
 async def connected(
-    faulty: Faulty, *answers: bytes
+    faulty: StreamFaults, *answers: bytes
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection through the proxy to a server that gives one answer for each line."""
 
@@ -71,18 +71,18 @@ async def test_a_stream_that_is_slow_or_sliced_is_whole(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.tools.replay.faults.PAUSE_SECONDS", 0.01)
-    async with connected(Planned(Fault(kind, 100)), WHOLE) as (reader, writer):  # type: ignore[arg-type]
+    async with connected(Planned(StreamFault(kind, 100)), WHOLE) as (reader, writer):  # type: ignore[arg-type]
         assert await asked(reader, writer, WHOLE) == WHOLE
 
 
 async def test_a_stream_is_cut_after_that_many_bytes_of_its_body() -> None:
-    async with connected(Planned(Fault("cut", 100)), WHOLE) as (reader, writer):
+    async with connected(Planned(StreamFault("cut", 100)), WHOLE) as (reader, writer):
         writer.write(b"go\n")
         assert await reader.read(-1) == WHOLE[: len(STREAM) + 100]
 
 
 async def test_a_stream_is_reset() -> None:
-    async with connected(Planned(Fault("reset", 100)), WHOLE) as (reader, writer):
+    async with connected(Planned(StreamFault("reset", 100)), WHOLE) as (reader, writer):
         writer.write(b"go\n")
         with pytest.raises(ConnectionResetError):
             await reader.read(-1)
@@ -90,7 +90,7 @@ async def test_a_stream_is_reset() -> None:
 
 async def test_other_answers_are_left_alone_and_streams_behind_them_are_not() -> None:
     """Each stream of a connection gets a fault of its own."""
-    plan = Planned(None, Fault("cut", 5))
+    plan = Planned(None, StreamFault("cut", 5))
     async with connected(plan, PLAIN, WHOLE, PLAIN, WHOLE) as (reader, writer):
         for answer in (PLAIN, WHOLE, PLAIN):
             assert await asked(reader, writer, answer) == answer
@@ -100,7 +100,7 @@ async def test_other_answers_are_left_alone_and_streams_behind_them_are_not() ->
 
 
 def test_a_seed_draws_the_same_faults() -> None:
-    first, second = Faulty(7), Faulty(7)
+    first, second = StreamFaults(7), StreamFaults(7)
     drawn = [first.draw() for _ in range(40)]
     assert drawn == [second.draw() for _ in range(40)]
     assert {one.kind for one in drawn if one is not None} == {"cut", "reset", "pause", "pieces"}

@@ -14,7 +14,7 @@ import pytest
 from adapters.model import events as ev
 from adapters.offline.compare.difference import compare
 from adapters.offline.replay import ReplayCue, ReplayScript, script_of
-from proxy.tools.replay.faults import Faulty
+from proxy.tools.replay.faults import StreamFaults
 from tests.replay.support import WIRE, body_log, eve_log, eve_scenes, replayed
 from tests.support.herm_client import Disconnected, HermClient, HermTurn
 from tests.support.waiting import SOON_S
@@ -179,7 +179,7 @@ APPROVAL = EVE / "eve-0.80.1/server/approval-approve.json"
 def cutting_seed() -> int:
     """A seed whose first stream is cut among the first events."""
     for seed in range(1_000):
-        fault = Faulty(seed).draw()
+        fault = StreamFaults(seed).draw()
         if fault is not None and fault.kind in {"cut", "reset"} and 300 < fault.at < 900:
             return seed
     raise AssertionError("no seed cuts there")

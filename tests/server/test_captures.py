@@ -32,9 +32,9 @@ from proxy.base.sealed import SecretScrubber
 from proxy.config.settings import Settings
 from proxy.journal.sqlite import SqliteJournal
 from proxy.recording import background as background_module
-from proxy.recording.background import Background
+from proxy.recording.background import CaptureThread
 from proxy.recording.captures import Files
-from proxy.recording.session import OfSession
+from proxy.recording.session import SessionCapture
 from proxy.scripted.faults import Cut, Faults
 from proxy.scripted.herm_turns import HermVariant
 from tests.pairs.frontends import Frontend, HermFrontend, Refusal
@@ -87,9 +87,9 @@ def pieces(exchange: CapturedExchange) -> list[bytes]:
     return [piece.data for piece in exchange.received]
 
 
-def recorded(kept: Files, dialect: str) -> OfSession:
+def recorded(kept: Files, dialect: str) -> SessionCapture:
     redactor = Redactor(b"s", DELTAS)
-    return OfSession(kept, Background(), "s", dialect, now=lambda: 1.0, redactor=redactor)
+    return SessionCapture(kept, CaptureThread(), "s", dialect, now=lambda: 1.0, redactor=redactor)
 
 
 class House(Alone):
@@ -800,7 +800,7 @@ def test_an_expression_that_finds_nothing_or_all_is_refused(pattern: str) -> Non
         Settings.model_validate(table)
 
 
-def half_a_secret(folder: Path) -> OfSession:
+def half_a_secret(folder: Path) -> SessionCapture:
     """A capture that holds the begin of a secret back, in a delta of the log."""
     made = recorded(Files(folder, None, lambda: 1.0), "engine")
     delta = ev.TextDelta(
@@ -823,13 +823,13 @@ async def test_a_session_that_leaves_memory_closes_its_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[str] = []
-    close = OfSession.close
+    close = SessionCapture.close
 
-    def closing(self: OfSession) -> None:
+    def closing(self: SessionCapture) -> None:
         closed.append(self._id)
         close(self)
 
-    monkeypatch.setattr(OfSession, "close", closing)
+    monkeypatch.setattr(SessionCapture, "close", closing)
     async with House(tmp_path, "engine") as house:
         person = house.person("engine")
         await person.say("script: text")

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.model import events as ev
 from proxy.base.outcomes import Code, Outcome
-from proxy.telemetry.spans import PARTS_MOST, MessageSpan, SessionSpans, Span
+from proxy.telemetry.spans import PARTS_MOST, MessageSpan, SessionSpans, SpanRecord
 from tests.session.test_messages import accepted, began, ended, received, settled
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -37,7 +37,7 @@ class Told:
         self.send(name, at + 3)
         self.hear((at + 10, settled(name)), (at + 10, began()), (at + 10, received(name)))
 
-    def part(self, name: str) -> Span:
+    def part(self, name: str) -> SpanRecord:
         """The only part of the first message that ended with this name."""
         [found] = [part for part in self.over[0].parts if part.name == name]
         return found

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.recording.background import Background
+from proxy.recording.background import CaptureThread
 
-_all: weakref.WeakSet[Background] = weakref.WeakSet()
+_all: weakref.WeakSet[CaptureThread] = weakref.WeakSet()
 
 
 @pytest.fixture
 def backgrounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Know the threads that are begun meanwhile."""
-    begin = Background.__init__
+    begin = CaptureThread.__init__
 
-    def begun(self: Background) -> None:
+    def begun(self: CaptureThread) -> None:
         begin(self)
         _all.add(self)
 
-    monkeypatch.setattr(Background, "__init__", begun)
+    monkeypatch.setattr(CaptureThread, "__init__", begun)
     yield
     _all.clear()
 

@@ -47,14 +47,14 @@ Kind = Literal["cut", "reset", "pause", "pieces"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StreamFault:
     """What happens to one stream, after that many bytes of its body."""
 
     kind: Kind
     at: int
 
 
-class Faulty:
+class StreamFaults:
     """The faults of one server. The number of a stream and the seed decide what it gets."""
 
     def __init__(self, seed: int) -> None:
@@ -62,14 +62,14 @@ class Faulty:
         self._streams = 0
         self._tasks = Tasks("broken streams")
 
-    def draw(self) -> Fault | None:
+    def draw(self) -> StreamFault | None:
         """Return what the next stream gets."""
         self._streams += 1
         source = random.Random(f"{self._seed}:{self._streams}")
         if source.random() >= RATE:
             return None
         kinds: tuple[Kind, ...] = ("cut", "reset", "pause", "pieces")
-        fault = Fault(source.choice(kinds), source.randrange(1, MOST_BYTES))
+        fault = StreamFault(source.choice(kinds), source.randrange(1, MOST_BYTES))
         _log.info("stream %d: %s after %d bytes", self._streams, fault.kind, fault.at)
         return fault
 
@@ -138,7 +138,7 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _break(
-    fault: Fault | None,
+    fault: StreamFault | None,
     body: bytes,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,

@@ -31,7 +31,7 @@ from proxy.config.settings import (
     Settings,
 )
 from proxy.sessions.backends import Backends
-from proxy.tools.replay.faults import Faulty
+from proxy.tools.replay.faults import StreamFaults
 from proxy.upstream.client import Load, Upstream, no_files
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ ROUTE = "replay"
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayPlan:
     """What is replayed: a script, the dialect of its backend, and how many times as fast as it was
     recorded."""
 
@@ -82,7 +82,7 @@ class _Replaying(Backends):
     any_agent = True
 
     def __init__(
-        self, replay: Replay, settings: Settings, http: aiohttp.ClientSession, ids: Ids
+        self, replay: ReplayPlan, settings: Settings, http: aiohttp.ClientSession, ids: Ids
     ) -> None:
         super().__init__(settings, http, ids)
         self._replay = replay
@@ -99,7 +99,7 @@ class _Replaying(Backends):
 
 
 async def serve_replay(
-    replay: Replay,
+    replay: ReplayPlan,
     face: str,
     *,
     port: int,
@@ -145,7 +145,7 @@ async def serve_replay(
         stack.push_async_callback(control.cleanup)
         outer = inner
         if faults is not None:
-            outer = await stack.enter_async_context(Faulty(faults).before(inner, port=port))
+            outer = await stack.enter_async_context(StreamFaults(faults).before(inner, port=port))
         ready(f"http://{HOST}:{outer}", f"http://{HOST}:{at}")
         await stop.wait()
         # Streams end first: a handler would wait for them.
