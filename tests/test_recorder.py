@@ -330,7 +330,7 @@ async def test_a_backend_that_is_not_there_is_a_502(
 
 async def test_a_backend_without_tls_at_an_https_address_is_told(house: House) -> None:
     await house.start("engine", scripted("engine"))
-    house.recorder._url = house.direct.replace("http:", "https:")
+    house.recorder.url = house.direct.replace("http:", "https:")
     status, told = await house.ask("POST", "/execute", json={"task_id": "t"})
     assert status == 502
     assert told.startswith(b"The backend does not speak TLS as it was asked to. Look whether")
@@ -381,7 +381,7 @@ async def test_a_path_is_kept_as_it_is_given(
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
     await house.start("engine", app)
-    house.recorder._url = house.direct + path
+    house.recorder.url = house.direct + path
     await house.ask("GET", asked)
     assert seen == [came]
 

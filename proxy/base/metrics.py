@@ -10,6 +10,7 @@ Why one room: one list of all that `/metrics` shows.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import itertools
 import platform
@@ -259,16 +260,14 @@ for _outcome in ("ok", "refused"):
     RELOADS.labels(_outcome)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Commits:
     """What the journal's writer does of one kind: transactions, what was in them, CPU of its
     thread."""
 
-    __slots__ = ("commits", "items", "seconds")
-
-    def __init__(self) -> None:
-        self.commits = 0
-        self.items = 0
-        self.seconds = 0.0
+    commits: int = 0
+    items: int = 0
+    seconds: float = 0.0
 
     def add(self, items: int, seconds: float) -> None:
         """Count a transaction."""
@@ -392,6 +391,7 @@ class Queued(Protocol):
     def command_id(self) -> str: ...
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class TurnCounts:
     """Counts what happens in one session, and measures how long its turns take to their first
     event.
@@ -399,10 +399,7 @@ class TurnCounts:
     `waiting` is the message whose turn has shown nothing yet, and when it went out.
     """
 
-    __slots__ = ("waiting",)
-
-    def __init__(self) -> None:
-        self.waiting: tuple[str, int] | None = None
+    waiting: tuple[str, int] | None = None
 
     def hear(
         self,

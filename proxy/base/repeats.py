@@ -137,13 +137,11 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class RecentRequests:
     """The newest requests that a session has accepted."""
 
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[str, SeenRequest] = {}
+    _known: dict[str, SeenRequest] = dataclasses.field(init=False, default_factory=dict)
 
     def get(self, request_id: str) -> SeenRequest | None:
         """Return the request with this id, if it is remembered."""

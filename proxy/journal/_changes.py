@@ -9,6 +9,7 @@ Why one room: what a transaction may change, one function for each change.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import zlib
@@ -53,6 +54,7 @@ class Mark(NamedTuple):
     row: int = 0
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Transaction:
     """What one transaction has gathered.
 
@@ -62,30 +64,19 @@ class Transaction:
     `undone` when it does not happen. `freed` says that pages may have become free.
     """
 
-    __slots__ = (
-        "after",
-        "begun",
-        "connection",
-        "freed",
-        "notes",
-        "row",
-        "rows",
-        "tails",
-        "undone",
+    connection: apsw.Connection
+    tails: dict[int, UnindexedRows]
+    row: int
+    rows: list[tuple[int, int, int, int, int, bytes | None, bytes]] = dataclasses.field(
+        init=False, default_factory=list
     )
-
-    def __init__(
-        self, connection: apsw.Connection, tails: dict[int, UnindexedRows], row: int
-    ) -> None:
-        self.connection = connection
-        self.tails = tails
-        self.row = row
-        self.rows: list[tuple[int, int, int, int, int, bytes | None, bytes]] = []
-        self.notes: list[tuple[UnindexedRows, int, int, int, int, int, int, bytes | None, int]] = []
-        self.after: list[Callable[[], None]] = []
-        self.undone: list[Callable[[], None]] = []
-        self.freed = False
-        self.begun = False
+    notes: list[tuple[UnindexedRows, int, int, int, int, int, int, bytes | None, int]] = (
+        dataclasses.field(init=False, default_factory=list)
+    )
+    after: list[Callable[[], None]] = dataclasses.field(init=False, default_factory=list)
+    undone: list[Callable[[], None]] = dataclasses.field(init=False, default_factory=list)
+    freed: bool = dataclasses.field(init=False, default=False)
+    begun: bool = dataclasses.field(init=False, default=False)
 
     def begin(self) -> None:
         """Begin in the database, unless it has."""

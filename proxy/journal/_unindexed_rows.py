@@ -9,9 +9,12 @@ entry twice, and never misses one.
 
 from __future__ import annotations
 
+import dataclasses
+
 import apsw
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class UnindexedRows:
     """The newest of one session.
 
@@ -21,16 +24,17 @@ class UnindexedRows:
     newest write, `size` the bytes of events that `sessions.bytes` lacks.
     """
 
-    __slots__ = ("at", "erased", "last", "next", "positions", "rows", "size")
+    last: int
+    _: dataclasses.KW_ONLY
+    erased: bool = False
+    next: int = dataclasses.field(init=False)
+    rows: list[tuple[int, int]] = dataclasses.field(init=False, default_factory=list)
+    positions: dict[int, tuple[int, bytes]] = dataclasses.field(init=False, default_factory=dict)
+    at: int = dataclasses.field(init=False, default=0)
+    size: int = dataclasses.field(init=False, default=0)
 
-    def __init__(self, last: int, *, erased: bool = False) -> None:
-        self.last = last
-        self.next = last + 1
-        self.rows: list[tuple[int, int]] = []
-        self.positions: dict[int, tuple[int, bytes]] = {}
-        self.at = 0
-        self.size = 0
-        self.erased = erased
+    def __post_init__(self) -> None:
+        self.next = self.last + 1
 
 
 def recover_tails(connection: apsw.Connection) -> dict[int, UnindexedRows]:

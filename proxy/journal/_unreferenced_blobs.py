@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Iterable
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class UnreferencedBlobs:
     """How often each blob was put for a write that has not come yet.
 
@@ -13,10 +15,9 @@ class UnreferencedBlobs:
     them has named it, or will not.
     """
 
-    __slots__ = ("_times",)
-
-    def __init__(self) -> None:
-        self._times: collections.Counter[str] = collections.Counter()
+    _times: collections.Counter[str] = dataclasses.field(
+        init=False, default_factory=collections.Counter
+    )
 
     def put(self, sha256: str) -> None:
         """Record that a blob is put."""

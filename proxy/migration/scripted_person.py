@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -33,54 +33,51 @@ CUE = "cue"
 _DECISIONS: dict[str, Decision] = {"allow": "allow", "deny": "deny"}
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Driven:
     """What came of it: the log of the session, and what was not as it was recorded, for people.
     `failed` says why it could not be driven to its end, `given` how many commands the backend got.
     """
 
-    log: list[ev.Entry] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    log: list[ev.Entry] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
     failed: str | None = None
     given: int = 0
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Driver:
-    """The person's part."""
+    """The person's part.
 
-    def __init__(
-        self,
-        script: ReplayScript,
-        out: Driven,
-        *,
-        seconds: float,
-        sealed: list[str],
-        tell: Callable[[str], None],
-        stop: asyncio.Event,
-        lasting: bool = False,
-    ) -> None:
-        """Begin. With `lasting` what was recorded is another session here, and the session that is
-        driven may go on later: the number of its cue is noted with each input, and where one is
-        not taken it stops, since what comes later would be said to an agent that knows less.
-        """
-        self._script = script
-        self._out = out
-        self._seconds = seconds
-        self._sealed = sealed
-        self._tell = tell
-        self._stop = stop
-        self._lasting = lasting
-        self._source = "session" if lasting else "capture"
-        self._session: Session | None = None
-        self._sessions: Sessions | None = None
-        self._given: dict[str, str] = {}
-        self._settled: dict[str, ev.InputSettled] = {}
-        self._number = 0
-        # The recorded requests, each with the one that was asked in its place.
-        self._places: dict[str, ev.InteractionRequested] = {}
-        self._seen: set[str] = set()
-        # What the agent has done in the turn that runs.
-        self._done: set[str] = set()
+    With `lasting` what was recorded is another session here, and the session that is driven may go
+    on later: the number of its cue is noted with each input, and where one is not taken it stops,
+    since what comes later would be said to an agent that knows less.
+    """
+
+    script: Script
+    out: Driven
+    _: dataclasses.KW_ONLY
+    seconds: float
+    sealed: list[str]
+    tell: Callable[[str], None]
+    stop: asyncio.Event
+    lasting: bool = False
+    _session: Session | None = dataclasses.field(init=False, default=None)
+    _sessions: Sessions | None = dataclasses.field(init=False, default=None)
+    _given: dict[str, str] = dataclasses.field(init=False, default_factory=dict)
+    _settled: dict[str, ev.InputSettled] = dataclasses.field(init=False, default_factory=dict)
+    _number: int = dataclasses.field(init=False, default=0)
+    # The recorded requests, each with the one that was asked in its place.
+    _places: dict[str, ev.InteractionRequested] = dataclasses.field(
+        init=False, default_factory=dict
+    )
+    _seen: set[str] = dataclasses.field(init=False, default_factory=set)
+    # What the agent has done in the turn that runs.
+    _done: set[str] = dataclasses.field(init=False, default_factory=set)
+
+    @property
+    def _source(self) -> str:
+        return "session" if self.lasting else "capture"
 
     async def begin(self, sessions: Sessions, session: Session) -> None:
         """Take a session, and read what is in its log."""
@@ -96,9 +93,9 @@ class Driver:
             NotDriven: the person's part cannot go on.
             JournalError: what came could not be stored.
         """
-        for number in range(first, len(self._script.cues)):
+        for number in range(first, len(self.script.cues)):
             self._number = number
-            cue = self._script.cue(number)
+            cue = self.script.cue(number)
             if cue.refused is not None:
                 self._note(f"{shown(cue)} was refused when it was recorded: it is left out")
             elif cue.request_id is not None:
@@ -115,7 +112,7 @@ class Driver:
         )
 
     def _note(self, text: str) -> None:
-        self._out.notes.append(text)
+        self.out.notes.append(text)
 
     # Where the session stands.
 
@@ -135,9 +132,9 @@ class Driver:
     def _ends(self) -> bool:
         """Say whether a person is waited for, as at the end of the script."""
         return (
-            self._script.ends_asked
+            self.script.ends_asked
             and bool(self._live.state.interactions)
-            and len(self._places) == len(self._script.requests)
+            and len(self._places) == len(self.script.requests)
             and self._given.keys() <= self._settled.keys()
         )
 
@@ -163,7 +160,7 @@ class Driver:
         """Take what is new in the log."""
         if self._session is None or self._sessions is None:
             return
-        log, row = self._out.log, self._session.row
+        log, row = self.out.log, self._session.row
         chunks = await self._sessions.journal.read(row.key, after=len(log))
         for chunk in chunks:
             for entry in entries_of(chunk.body, row.id):
@@ -191,7 +188,7 @@ class Driver:
         dialect may ask it so, else the first of its kind."""
         left = {
             name: recorded
-            for name, recorded in self._script.requests.items()
+            for name, recorded in self.script.requests.items()
             if name not in self._places
         }
         self._seen.add(request.request_id)
@@ -218,18 +215,18 @@ class Driver:
             await self.read()
             self._check_taken()
             # What the session knows by now may be more than was read.
-            if len(self._out.log) >= live.last_seq and reached():
+            if len(self.out.log) >= live.last_seq and reached():
                 return
-            if self._stop.is_set():
+            if self.stop.is_set():
                 raise NotDriven(f"It was stopped while waiting for {what}.")
             if live.closed:
                 raise NotDriven("The session was lost: its log cannot be stored.")
-            if seen != len(self._out.log):
-                since, seen, look = time(), len(self._out.log), FIRST_LOOK_SECONDS
-            elif time() - since > self._seconds:
+            if seen != len(self.out.log):
+                since, seen, look = time(), len(self.out.log), FIRST_LOOK_SECONDS
+            elif time() - since > self.seconds:
                 asks = f" The backend asks {prompt(self._asked[0])}." if self._asked else ""
                 raise NotDriven(
-                    f"Nothing came for {self._seconds:g} s, while waiting for {what}.{asks}"
+                    f"Nothing came for {self.seconds:g} s, while waiting for {what}.{asks}"
                 )
             # What changes without an event is looked at now and then.
             with contextlib.suppress(TimeoutError):
@@ -243,7 +240,7 @@ class Driver:
         Raises:
             NotDriven: it did not.
         """
-        for command_id, what in self._given.items() if self._lasting else ():
+        for command_id, what in self._given.items() if self.lasting else ():
             settled = self._settled.get(command_id)
             if settled is not None and settled.outcome != "taken":
                 why = settled.reason or "no reason"
@@ -279,7 +276,7 @@ class Driver:
     async def _answer(self, cue: ReplayCue) -> None:
         """Answer the request at the same place among those of its kind."""
         name = cue.request_id or ""
-        recorded = self._script.requests[name]
+        recorded = self.script.requests[name]
         what = prompt(recorded)
 
         await self._until(
@@ -312,9 +309,9 @@ class Driver:
         if said.skipped:
             return made.model_copy(update={"skip": True})
         if request.kind in ev.SEALED_KINDS:
-            if not self._sealed:
+            if not self.sealed:
                 raise self._unsealed(request)
-            return made.model_copy(update={"sealed": cmd.Sealed(self._sealed.pop(0))})
+            return made.model_copy(update={"sealed": cmd.Sealed(self.sealed.pop(0))})
         if said.decision is not None:
             if request.kind == "question":
                 option = option_for(request, _DECISIONS[said.decision])
@@ -342,7 +339,7 @@ class Driver:
 
     def _unsealed(self, request: ev.InteractionRequested) -> NotDriven:
         asks = f"The backend asks {prompt(request)}, and"
-        if self._lasting:
+        if self.lasting:
             return NotDriven(f"{asks} the value that was given is not kept.")
         return NotDriven(
             f"{asks} a capture has no secrets: give the values in a file with --sealed."
@@ -356,13 +353,13 @@ class Driver:
                 [command],
                 by=row.owner,
                 face=row.dialect,
-                details={CUE: self._number} if self._lasting else None,
+                details={CUE: self._number} if self.lasting else None,
                 blobs=blobs,
             )
         except DragomanError as error:
             raise NotDriven(f"The {what} cannot be given: {error.message}") from None
-        self._tell(what)
-        self._out.given += 1
+        self.tell(what)
+        self.out.given += 1
         self._given.update(dict.fromkeys(ids, what))
         if isinstance(command, cmd.SendMessage):
             # It may wait for the turn to end.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import dataclasses
 import logging
 import secrets
 import weakref
@@ -42,35 +43,27 @@ HEADER = "Dragoman-Capture"
 """The header of a request that makes a session which is to be recorded."""
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class RecordedRequest:
     """A request of a frontend. It is written once it is known which session it is about, if that
     one is recorded; then it has an `exchange`. `dialect` is that of the face, None elsewhere."""
 
-    __slots__ = (
-        "_at",
-        "_body",
-        "_captures",
-        "_request",
-        "_trace",
-        "dialect",
-        "exchange",
-        "response",
-    )
+    captures: Captures
+    request: web.Request
+    dialect: str | None = dataclasses.field(init=False, default=None)
+    exchange: RecordedExchange | None = dataclasses.field(init=False, default=None)
+    response: web.StreamResponse | None = dataclasses.field(init=False, default=None)
+    _at: float = dataclasses.field(init=False)
+    _trace: str | None = dataclasses.field(init=False, default_factory=traces.current.get)
+    _body: bytes = dataclasses.field(init=False, default=b"")
 
-    def __init__(self, captures: Captures, request: web.Request) -> None:
-        self._captures = captures
-        self._request = request
-        self._at = captures.now()
-        self._trace = traces.current.get()
-        self._body = b""
-        self.dialect: str | None = None
-        self.exchange: RecordedExchange | None = None
-        self.response: web.StreamResponse | None = None
+    def __post_init__(self) -> None:
+        self._at = self.captures.now()
 
     @property
     def wants(self) -> bool:
         """Say whether it asks for the session that it makes to be recorded."""
-        return self._request.headers.get(HEADER) == "1"
+        return self.request.headers.get(HEADER) == "1"
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -93,7 +86,7 @@ class RecordedRequest:
     def about(self, session_id: str, *, sealed: bool) -> None:
         """Hear which session it is about, and whether that waits for a sealed answer: whatever is
         said then may be the value, in each dialect, also where it is refused."""
-        found = self._captures.at_hand(session_id)
+        found = self.captures.at_hand(session_id)
         if found is not None:
             self.of(found, sealed=sealed)
 
@@ -101,7 +94,7 @@ class RecordedRequest:
         """Write it into a capture; only once."""
         if self.dialect is None or self.exchange is not None:
             return
-        request, body, self._body = self._request, self._body, b""
+        request, body, self._body = self.request, self._body, b""
         self.exchange = exchange = capture.asking()
         exchange.asked(request.method, request.raw_path, self._headers(), at=self._at)
         if body:
@@ -112,7 +105,7 @@ class RecordedRequest:
     def _headers(self) -> Iterable[tuple[str, str]]:
         """Return the request's headers, with the `traceparent` under which it is handled: a
         request to the backend is found by that."""
-        headers = self._request.headers
+        headers = self.request.headers
         if self._trace is None or traces.taken(headers.getall(traces.HEADER, ())) is not None:
             return headers.items()
         sent = ((n, v) for n, v in headers.items() if n.lower() != traces.HEADER)

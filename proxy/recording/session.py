@@ -7,6 +7,7 @@ not wait for it. Here nothing waits but what is needed to know whether it is sea
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -50,24 +51,22 @@ _BLANK = (b"\n\n", b"\r\n\r\n")
 """What a frame of an event stream ends with."""
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class RecordedExchange:
     """What is written of one request and its answer: nothing before it is `asked`, and nothing
-    after it has `ended`."""
+    after it has `ended`. `hides` says whether its pieces may have sealed values in them."""
 
-    __slots__ = ("_ended", "_hides", "_lost", "_number", "_of", "_side", "_waiting", "answered")
-
-    def __init__(self, of: SessionCapture, side: Side, *, hides: bool) -> None:
-        """`hides` says whether its pieces may have sealed values in them."""
-        self._of = of
-        self._side: Side = side
-        self._hides = hides
-        self._number = 0
-        self._ended = False
-        # A record of it is left out, and all that follow.
-        self._lost = False
-        # Pieces that are not known to be free of sealed values, with their times.
-        self._waiting: list[tuple[float, bytes]] = []
-        self.answered = False
+    of: SessionCapture
+    side: Side
+    _: dataclasses.KW_ONLY
+    hides: bool
+    answered: bool = dataclasses.field(init=False, default=False)
+    _number: int = dataclasses.field(init=False, default=0)
+    _ended: bool = dataclasses.field(init=False, default=False)
+    # A record of it is left out, and all that follow.
+    _lost: bool = dataclasses.field(init=False, default=False)
+    # Pieces that are not known to be free of sealed values, with their times.
+    _waiting: list[tuple[float, bytes]] = dataclasses.field(init=False, default_factory=list)
 
     def asked(
         self,
@@ -80,9 +79,9 @@ class RecordedExchange:
     ) -> None:
         """Write the head of the request. The values of the headers `secret` are left out, as are
         those of all that are called like credentials."""
-        of = self._of
+        of = self.of
         self._number = number = of.next_number()
-        side, begun, pairs = self._side, of.now() if at is None else at, tuple(headers)
+        side, begun, pairs = self.side, of.now() if at is None else at, tuple(headers)
         names = frozenset(name.lower() for name in secret)
 
         def made() -> Record:
@@ -99,13 +98,13 @@ class RecordedExchange:
 
     def sent(self, data: bytes) -> None:
         """Write a piece of the request's body."""
-        made = functools.partial(body_of, self._number, "request", self._of.now(), data)
+        made = functools.partial(body_of, self._number, "request", self.of.now(), data)
         self._put(made, len(data))
 
     def responded(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Write the head of the answer."""
         self.answered = True
-        of = self._of
+        of = self.of
         pairs = tuple(headers)
         made = functools.partial(
             CapturedResponse, exchange=self._number, at=of.now(), status=status, headers=pairs
@@ -117,8 +116,8 @@ class RecordedExchange:
     ) -> None:
         """Write a piece of the answer's body, which ended these frames. Where frames may be sealed
         it waits for the end of the last one that it has a part of."""
-        of = self._of
-        if not self._hides:
+        of = self.of
+        if not self.hides:
             self._write(of.now(), data)
             return
         piece = SEALED if of.holds else data
@@ -147,22 +146,20 @@ class RecordedExchange:
 
     def _put(self, made: Callable[[], Record], size: int) -> None:
         if self._lost:
-            self._of.leave_out(self._number)
+            self.of.leave_out(self._number)
         else:
-            self._lost = not self._of.put(made, size, self._number)
+            self._lost = not self.of.put(made, size, self._number)
 
     def ended(self, how: Literal["ended", "broke", "left"], why: str | None = None) -> None:
         """Write how it ended; what is said first counts."""
         if self._ended or not self._number:
             return
         self._ended = True
-        seals = self._of.seals
+        seals = self.of.seals
         if self._waiting:
             self._let_go(sealed=seals is None or seals(_joined(self._waiting)))
-        now = self._of.now()
-        self._put(
-            functools.partial(ExchangeEnd, exchange=self._number, at=now, how=how, why=why), 0
-        )
+        now = self.of.now()
+        self._put(functools.partial(End, exchange=self._number, at=now, how=how, why=why), 0)
 
     def __enter__(self) -> Self:
         """Begin a call to the backend."""
@@ -190,55 +187,34 @@ def _joined(pieces: Iterable[tuple[float, bytes]]) -> bytes:
     return b"".join(data for _, data in pieces)
 
 
+@dataclasses.dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class SessionCapture:
     """The capture of one session. `seals` says of a frame whether it is the echo of a sealed
-    answer, and is None where the backend has none."""
+    answer, and is None where the backend has none.
 
-    __slots__ = (
-        "__weakref__",
-        "_background",
-        "_broken",
-        "_dialect",
-        "_files",
-        "_first",
-        "_held",
-        "_id",
-        "_left_out",
-        "_number",
-        "_redactor",
-        "_seq",
-        "now",
-        "seals",
-    )
+    It begins with the request that makes the session, where there is one: `first` writes that. Or
+    it goes on where the file has `left` off."""
 
-    def __init__(
-        self,
-        files: Files,
-        background: CaptureThread,
-        session_id: str,
-        dialect: str,
-        *,
-        now: Callable[[], float],
-        redactor: Redactor,
-        left: Left = NOTHING,
-        first: Callable[[SessionCapture], object] | None = None,
-    ) -> None:
-        """Begin with the request that makes the session, where there is one, or go on where the
-        file has `left` off."""
-        self._files = files
-        self._background = background
-        self._id = session_id
-        self._dialect = dialect
+    files: Files
+    background: CaptureThread
+    id: str
+    dialect: str
+    _: dataclasses.KW_ONLY
+    now: Callable[[], float]
+    redactor: Redactor
+    left: dataclasses.InitVar[Left] = NOTHING
+    first: Callable[[SessionCapture], object] | None = None
+    seals: Callable[[SseFrame | bytes], bool] | None = dataclasses.field(init=False, default=None)
+    _number: int = dataclasses.field(init=False, default=0)
+    _seq: int = dataclasses.field(init=False, default=0)
+    _held: SecretScrubber | None = dataclasses.field(init=False, default=None)
+    # How many records are left out that the file does not tell of, by exchange; None stands for the
+    # log.
+    _left_out: dict[int | None, int] = dataclasses.field(init=False, default_factory=dict)
+    _broken: bool = dataclasses.field(init=False, default=False)
+
+    def __post_init__(self, left: Left) -> None:
         self._number, self._seq = left
-        self._first = first
-        self._held: SecretScrubber | None = None
-        # How many records are left out that the file does not tell of, by exchange; None stands
-        # for the log.
-        self._left_out: dict[int | None, int] = {}
-        self._broken = False
-        self.now = now
-        self._redactor = redactor
-        self.seals: Callable[[SseFrame | bytes], bool] | None = None
 
     def put(self, made: Callable[[], Record], size: int, exchange: int | None = None) -> bool:
         """Let a record be made and written without its secrets, once these are known. Say whether
@@ -246,11 +222,11 @@ class SessionCapture:
         if not self._has_room(size):
             self.leave_out(exchange)
             return False
-        self._background.put(self, lambda: self._add(made()), size)
+        self.background.put(self, lambda: self._add(made()), size)
         return True
 
     def _has_room(self, size: int) -> bool:
-        if self._broken or not self._background.has_room(size):
+        if self._broken or not self.background.has_room(size):
             return False
         self._tell_left_out()
         return True
@@ -263,41 +239,41 @@ class SessionCapture:
             _log.warning(
                 "the capture of session %r leaves out records: its disk or this machine is behind;"
                 " how many they are stands in the file",
-                self._id,
+                self.id,
             )
         self._left_out[exchange] = self._left_out.get(exchange, 0) + count
         LEFT_OUT.inc(count)
 
     def _tell_left_out(self) -> None:
         for exchange, count in self._left_out.items():
-            record = MissingRecords(at=self.now(), count=count, exchange=exchange)
-            self._background.put(self, functools.partial(self._add, record))
+            record = LeftOut(at=self.now(), count=count, exchange=exchange)
+            self.background.put(self, functools.partial(self._add, record))
         self._left_out.clear()
 
     def _add(self, record: Record) -> None:
-        self._write(self._redactor.add(record))
+        self._write(self.redactor.add(record))
 
     def _write(self, records: Iterable[Record]) -> None:
         if self._broken:
             return
         for record in records:
-            self._files.write(self._id, self._files.line(record), self._dialect)
+            self.files.write(self.id, self.files.line(record), self.dialect)
 
     def failed(self, error: Exception) -> None:
         """End the capture: something in it cannot be written."""
         if not self._broken:
             self._broken = True
             BROKEN.inc()
-            _log.error("the capture of session %r ends here", self._id, exc_info=error)
+            _log.error("the capture of session %r ends here", self.id, exc_info=error)
 
     def close(self) -> None:
         """Write what may be the begin of a secret: the session leaves memory."""
         self._tell_left_out()
-        self._background.put(self, lambda: self._write(self._redactor.close()))
+        self.background.put(self, lambda: self._write(self.redactor.close()))
 
     def without(self, headers: Headers, names: Collection[str]) -> Headers:
         """Return headers without the values of those that are named, in small letters."""
-        hide = self._redactor.hide
+        hide = self.redactor.hide
         return tuple((n, hide(value) if n.lower() in names else value) for n, value in headers)
 
     def next_number(self) -> int:
@@ -323,7 +299,7 @@ class SessionCapture:
 
     def entries(self, entries: Sequence[Entry]) -> None:
         """Write entries of the log, which are stored."""
-        first, self._first = self._first, None
+        first, self.first = self.first, None
         if first is not None:
             first(self)
         at = self.now()
@@ -333,7 +309,7 @@ class SessionCapture:
         self._seq = entries[-1].seq
         size = sum(len(one.entry) for one in new)
         if self._has_room(size):
-            self._background.put(self, lambda: self._write(self._redactor.add_log(new)), size)
+            self.background.put(self, lambda: self._write(self.redactor.add_log(new)), size)
         else:
             self.leave_out(None, len(new))
 

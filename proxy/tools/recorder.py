@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping
@@ -60,25 +61,25 @@ _HOP = frozenset(
 """Headers of one connection. A capture is to be read, so nothing is asked for compressed."""
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class _Exchange:
     """What is written of one request and its answer, all of it in the thread of the recorder."""
 
-    def __init__(self, recorder: Recorder, number: int, target: str) -> None:
-        self._recorder = recorder
-        self._target = target
-        self._held: list[bytes] | None = []
-        self._size = 0
-        self._sent = bytearray()
-        self._answer = bytearray()
-        self._session: str | None = None
-        # Records that are left out since the recorder was behind, and that nothing more is written.
-        self._left_out = 0
-        self._broken = False
-        self.number = number
+    recorder: Recorder
+    number: int
+    target: str
+    _held: list[bytes] | None = dataclasses.field(init=False, default_factory=list)
+    _size: int = dataclasses.field(init=False, default=0)
+    _sent: bytearray = dataclasses.field(init=False, default_factory=bytearray)
+    _answer: bytearray = dataclasses.field(init=False, default_factory=bytearray)
+    _session: str | None = dataclasses.field(init=False, default=None)
+    # Records that are left out since the recorder was behind, and that nothing more is written.
+    _left_out: int = dataclasses.field(init=False, default=0)
+    _broken: bool = dataclasses.field(init=False, default=False)
 
     def put(self, made: Callable[[], Record], size: int = 0) -> None:
         """Let a record be made and written. After one that is left out none of this exchange is."""
-        background = self._recorder.background
+        background = self.recorder.background
         if self._broken:
             return
         if not self._left_out and background.has_room(size):
@@ -88,7 +89,7 @@ class _Exchange:
             _log.warning(
                 "dragoman: records of %s are left out: the disk or this machine is behind; how"
                 " many stands in the capture",
-                self._target.partition("?")[0],
+                self.target.partition("?")[0],
             )
         self._left_out += 1
 
@@ -98,7 +99,7 @@ class _Exchange:
             CapturedRequest,
             exchange=self.number,
             side="backend",
-            at=self._recorder.now(),
+            at=self.recorder.now(),
             method=request.method,
             target=request.raw_path,
             headers=tuple(request.headers.items()),
@@ -110,7 +111,7 @@ class _Exchange:
         made = functools.partial(
             CapturedResponse,
             exchange=self.number,
-            at=self._recorder.now(),
+            at=self.recorder.now(),
             status=answer.status,
             headers=tuple(answer.headers.items()),
         )
@@ -118,19 +119,17 @@ class _Exchange:
 
     def piece(self, of: Literal["request", "response"], data: bytes) -> None:
         """Write a piece of a body."""
-        made = functools.partial(body_of, self.number, of, self._recorder.now(), data)
+        made = functools.partial(body_of, self.number, of, self.recorder.now(), data)
         self.put(made, len(data))
 
     def sent(self) -> None:
         """Name the session, if the request does: it has come to its end."""
-        self._recorder.background.put(self, self._name)
+        self.recorder.background.put(self, self._name)
 
     def ended(self, how: Literal["ended", "broke", "left"], why: str | None = None) -> None:
         """Write the end."""
-        end = functools.partial(
-            ExchangeEnd, exchange=self.number, at=self._recorder.now(), how=how, why=why
-        )
-        self._recorder.background.put(self, lambda: self._end(end))
+        end = functools.partial(End, exchange=self.number, at=self.recorder.now(), how=how, why=why)
+        self.recorder.background.put(self, lambda: self._end(end))
 
     def failed(self, error: Exception) -> None:
         """Write no more of it: something in it cannot be written."""
@@ -144,12 +143,12 @@ class _Exchange:
         is known."""
         if isinstance(record, CapturedPiece) and self._held is not None:
             (self._sent if record.of == "request" else self._answer).extend(record.data)
-        for ready in self._recorder.redactor.add(record):
-            self._write(self._recorder.files.line(ready))
+        for ready in self.recorder.redactor.add(record):
+            self._write(self.recorder.files.line(ready))
 
     def _write(self, line: bytes) -> None:
         if self._held is None:
-            self._recorder.files.write(self._session, line)
+            self.recorder.files.write(self._session, line)
             return
         self._held.append(line)
         self._size += len(line)
@@ -160,7 +159,7 @@ class _Exchange:
         """Look whether the request, as far as it came, names a session."""
         if self._held is None:
             return
-        found = self._recorder.naming.of_request(self._target, bytes(self._sent))
+        found = self.recorder.naming.of_request(self.target, bytes(self._sent))
         if found is not None:
             self._settle(found)
 
@@ -170,7 +169,7 @@ class _Exchange:
         # A backend may answer before it has the whole request.
         self._name()
         if self._held is not None:
-            made = self._recorder.naming.of_answer(self._target, bytes(self._answer))
+            made = self.recorder.naming.of_answer(self.target, bytes(self._answer))
             self._settle(made)
         record: Record = end()
         if self._left_out:
@@ -179,9 +178,10 @@ class _Exchange:
 
     def _settle(self, session: str | None) -> None:
         held, self._held, self._session = self._held, None, session
-        self._recorder.files.write(session, b"".join(held or []))
+        self.recorder.files.write(session, b"".join(held or []))
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Recorder:
     """Passes requests on to one backend and writes what passes.
 
@@ -196,30 +196,20 @@ class Recorder:
             rebound to it, or from a web page of elsewhere, are refused.
     """
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        url: str,
-        naming: SessionNaming,
-        files: Files,
-        redactor: Redactor,
-        now: Callable[[], float],
-        *,
-        local: bool = True,
-    ) -> None:
-        self._local = local
-        self._session = session
-        self._url = url
-        self._numbers = 0
-        self.background = CaptureThread()
-        self.redactor = redactor
-        self.now = now
-        self.naming = naming
-        self.files = files
+    session: aiohttp.ClientSession
+    url: str
+    naming: SessionNaming
+    files: Files
+    redactor: Redactor
+    now: Callable[[], float]
+    _: dataclasses.KW_ONLY
+    local: bool = True
+    background: CaptureThread = dataclasses.field(init=False, default_factory=CaptureThread)
+    _numbers: int = dataclasses.field(init=False, default=0)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass a request on, and its answer back."""
-        if self._local and (name := foreign_name(request)) is not None:
+        if self.local and (name := foreign_name(request)) is not None:
             text = (
                 f"This recorder serves programs of this machine, and `{name[:80]}` is not of it."
                 " Ask for it by 127.0.0.1 or localhost."
@@ -235,9 +225,9 @@ class Recorder:
         """Return what a request goes to. A client that is given the recorder's address alone asks
         for `/`, as it would ask for the path of the backend's address: nothing is added to that."""
         path, mark, query = target.partition("?")
-        if path == "/" and URL(self._url).path != "/":
-            return self._url + mark + query
-        return self._url.rstrip("/") + target
+        if path == "/" and URL(self.url).path != "/":
+            return self.url + mark + query
+        return self.url.rstrip("/") + target
 
     async def _pass_on(
         self, request: web.Request, exchange: _Exchange, target: str
@@ -250,7 +240,7 @@ class Recorder:
 
         headers = _passed(request.headers)
         try:
-            answer = await self._session.request(
+            answer = await self.session.request(
                 request.method,
                 URL(self._address(target), encoded=True),
                 headers=headers,
@@ -263,7 +253,7 @@ class Recorder:
             async for data in request.content.iter_any():
                 exchange.piece("request", data)
             exchange.ended("broke", why)
-            text = f"{why} Look whether it runs at {self._url}, or name another with --backend."
+            text = f"{why} Look whether it runs at {self.url}, or name another with --backend."
             # On stderr too: of the client's own error nobody learns why.
             _log.warning("dragoman: %s", text)
             return web.Response(status=502, text=f"{text}\n")

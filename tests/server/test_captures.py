@@ -578,7 +578,7 @@ async def test_a_recorder_that_is_behind_leaves_out_records_and_says_how_many(
     before = left_out()
     with made.call() as call:
         call.asked("GET", "/a", [])
-        made._background.put(None, goes_on.wait)
+        made.background.put(None, goes_on.wait)
         call.responded(200, [])
         for number in range(20):
             call.received(b"piece %d" % number)
@@ -816,7 +816,7 @@ def test_what_is_held_back_is_written_when_the_session_leaves_memory(tmp_path: P
     assert len(read(tmp_path / "s.ndjson").log) == 1
     made.close()
     assert len(read(tmp_path / "s.ndjson").log) == 2
-    made._files.close()
+    made.files.close()
 
 
 async def test_a_session_that_leaves_memory_closes_its_capture(
@@ -826,7 +826,7 @@ async def test_a_session_that_leaves_memory_closes_its_capture(
     close = SessionCapture.close
 
     def closing(self: SessionCapture) -> None:
-        closed.append(self._id)
+        closed.append(self.id)
         close(self)
 
     monkeypatch.setattr(SessionCapture, "close", closing)
