@@ -19,9 +19,6 @@ from proxy.http.auth import authenticate
 
 _log = logging.getLogger(__name__)
 
-_REFUSED = (401, 403)
-"""The statuses of requests whose key is missing, wrong, or not enough."""
-
 
 async def metrics(request: web.Request) -> web.Response:
     """Return the numbers of the whole process, the same for every key."""
@@ -43,7 +40,8 @@ def count_requests(app: web.Application, face: str | None = None) -> None:
         at = face or _face_of(request.rel_url.raw_path)
         status = response.get(REFUSED, response.status)
         count_request(at, status)
-        if status in _REFUSED:
+        # The key is missing, wrong, or not enough.
+        if status in (401, 403):
             _tell(request, at, status)
 
     app.on_response_prepare.append(count)

@@ -33,19 +33,12 @@ from proxy.upstream.checking import warn
 
 _log = logging.getLogger(__name__)
 
-KEEPALIVE_SECONDS = 15.0
-"""How long an unused connection to a backend is kept; aiohttp's own default."""
-
 GRACE_SECONDS = 0.5
 """How long handlers get to end once the sessions are closed; streams were told to end before."""
 
 CLOSING_SECONDS = 2.0
 """What is kept of `server.shutdown_seconds` for closing: half for handlers, half for tasks,
 the journal's last write and the last spans. At most half of it."""
-
-WAITING_CONNECTIONS = 1024
-"""Connections that may wait to be taken. Beyond that the kernel lets a client wait for a second
-before it tries again, and asyncio's own 100 are fewer than come back after a restart."""
 
 
 @contextlib.asynccontextmanager
@@ -77,7 +70,8 @@ async def opened_sessions(
         await journal.open()
         captures = None if settings.capture is None else Captures(settings.capture, clock.now)
         # No limit: every running turn holds one connection, and the sessions bound those.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
+        # Unused connections are kept as long as aiohttp does by default.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0)
         async with aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar()
         ) as http:
@@ -119,12 +113,14 @@ async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner,
     runner = runner_of(app, grace=GRACE_SECONDS)
     await runner.setup()
     try:
+        # Beyond this number the kernel lets a client wait for a second before it tries again, and
+        # asyncio's own 100 are fewer than come back after a restart.
         site = web.TCPSite(
             runner,
             address.host,
             address.port,
             reuse_address=True,
-            backlog=WAITING_CONNECTIONS,
+            backlog=1024,
         )
         await site.start()
     except (OSError, UnicodeError) as error:

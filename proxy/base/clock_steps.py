@@ -10,9 +10,6 @@ from proxy.base.metrics import CLOCK_STEPS
 LOOK_SECONDS = 10.0
 """How often it is looked."""
 
-STEP_SECONDS = 1.0
-"""From which step on it is told: what keeps a clock right moves it by less between two looks."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -23,7 +20,8 @@ async def watch_clock(clock: Clock) -> None:
         await clock.sleep(LOOK_SECONDS)
         now = clock.offset()
         step, before = now - before, now
-        if abs(step) >= STEP_SECONDS:
+        # What keeps a clock right moves it by less between two looks.
+        if abs(step) >= 1.0:
             CLOCK_STEPS.inc()
             _log.warning(
                 "the system's clock was set by %+.0f s, or the machine slept: stored times follow "

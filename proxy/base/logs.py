@@ -24,9 +24,6 @@ from adapters.wire.errors import DragomanError
 from proxy.base import sealed, traces
 from proxy.base.sealed import REDACTED
 
-_SHORTEST_SECRET = 4
-"""Characters; replacing a shorter one would only garble the text, and it protects nothing."""
-
 MOST_TEXT = 4_096
 """Characters of a text in a line: more than any of ours, and what log collectors take."""
 
@@ -44,8 +41,9 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     return _found(secrets).replaced(text, REDACTED)
 
 
-def _found(secrets: Iterable[str]) -> SpelledValues:
-    return SpelledValues(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+def _found(secrets: Iterable[str]) -> Values:
+    # Replacing a shorter one would only garble the text, and it protects nothing.
+    return Values(secret for secret in secrets if len(secret) >= 4)
 
 
 class JsonFormatter(logging.Formatter):

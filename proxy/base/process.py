@@ -6,16 +6,14 @@ import gc
 import resource
 import sys
 
-TAKEOVER_SECONDS = 0.0005
-"""How long the journal's thread waits for a busy event loop to let go of the interpreter. It needs
-it several times for each commit, and with Python's own 5 ms a commit could last longer than that of
-the slowest disk. Shorter than this costs CPU."""
-
 
 def set_up() -> None:
     """Let threads take over sooner, let the collector look less often and never at what is there
     before the first request, and allow as many open files as the system does."""
-    sys.setswitchinterval(TAKEOVER_SECONDS)
+    # The journal's thread waits this long for a busy event loop to let go of the interpreter,
+    # several times for each commit: with Python's own interval a commit could last longer than that
+    # of the slowest disk. Shorter than this costs CPU.
+    sys.setswitchinterval(0.0005)
     gc.collect()
     gc.freeze()
     # Events make no cycles: with CPython's own 700 the looking takes 5 % of a busy loop's time.

@@ -45,8 +45,6 @@ KEY_MS = 24 * 3_600_000
 REQUESTS_KEPT = 64
 """The newest requests of a session that are remembered: a client repeats its last one."""
 
-_RETRY_DIGITS = 4
-
 
 @dataclasses.dataclass(slots=True)
 class SeenRequest:
@@ -88,7 +86,7 @@ class Submission:
         self.key = None if key is None else _digest(key)
         self.names: str | None = None
         retry = headers.get("x-stainless-retry-count", "")
-        fits = retry.isascii() and retry.isdigit() and len(retry) <= _RETRY_DIGITS
+        fits = retry.isascii() and retry.isdigit() and len(retry) <= 4
         self.retry = int(retry) if fits else 0
         self._reachable = reachable
         self._accepted: SeenRequest | None = None

@@ -25,9 +25,6 @@ _FORM = re.compile(
     r"-(?P<parent>(?!0{16})[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
 )
 
-_FLAGS = 0x03
-"""The flags that have a meaning: "sampled", and "random" of level 2. Others are to be zero."""
-
 _SAMPLED = "01"
 
 current: contextvars.ContextVar[str | None] = contextvars.ContextVar("traceparent", default=None)
@@ -45,7 +42,8 @@ def taken(values: Sequence[str]) -> str | None:
     found = _FORM.fullmatch(values[0])
     if found is None or (found["version"] == "00" and found["more"] is not None):
         return None
-    return f"00-{found['trace']}-{found['parent']}-{int(found['flags'], 16) & _FLAGS:02x}"
+    # The flags that have a meaning are "sampled", and "random" of level 2. Others are to be zero.
+    return f"00-{found['trace']}-{found['parent']}-{int(found['flags'], 16) & 0x03:02x}"
 
 
 def made() -> str:

@@ -28,9 +28,6 @@ from proxy.cli.printing import JsonObject, clean, fail, print_json, print_lines,
 from proxy.cli.servers import DEFAULT_URL, JournalFile, ServerClient, journal_url, write_log
 from proxy.tools import comparing, verifying
 
-WIDE = 100
-"""Columns of a terminal on which two dialects have room side by side."""
-
 _SESSION_URL = re.compile(r"(https?://[^?#]+?)/api/v1/sessions/([^/?#]+)(?:/events)?/?")
 
 
@@ -237,7 +234,8 @@ class _Shown:
     def print(self) -> None:
         """Print it: on a wide terminal with the two dialects side by side."""
         sides = self._sides()
-        if not printing.on_terminal() or Console().width < WIDE or not sides:
+        # On fewer columns two dialects have no room side by side.
+        if not printing.on_terminal() or Console().width < 100 or not sides:
             print_lines(self.lines())
             return
         print_lines([clean(line) for line in self.found.first(*self.names)])

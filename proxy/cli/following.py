@@ -15,9 +15,6 @@ from proxy.cli.asked import block, cut
 from proxy.cli.printing import JsonObject, cell, clean
 from proxy.cli.servers import Away, ServerClient, session_path
 
-AGAIN_SECONDS = 0.5
-"""How long it is waited before a server is asked again that is gone."""
-
 _ASKED = ("session_id", "request_id", "kind", "prompt", "options", "freeform", "details")
 
 _VALUE = 200
@@ -44,7 +41,7 @@ class Absence:
             self._away = True
             text = f"dragoman: {clean(self._server.url)}: {error}; it is asked again until ^C."
             click.echo(text, err=True)
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(0.5)
 
 
 async def follow(

@@ -30,17 +30,11 @@ from proxy.cli.servers import DEFAULT_URL, ServerClient, session_path
 FIRST_WAVES = (10, 100)
 """How many sessions the first waves have; the next one has all others."""
 
-MOVE_AGAIN_SECONDS = 1.0
-"""How long it is waited before a session that was at work is moved again."""
-
 EXAMPLES = 3
 """Sessions that are named of those that are refused for one reason."""
 
 PAGE = "1000"
 """Sessions that are asked for at once where only their rows are read."""
-
-LATE_MS = 1000
-"""How much later than at its time an event may be found in the journal."""
 
 TURNS_PAGE = "100"
 """Sessions that are asked for at once where their logs are read."""
@@ -205,7 +199,7 @@ class _Waves:
             left = [name for name in left if _code(self.answers[name]) == ErrorCode.BUSY]
             if not left or time.monotonic() >= until:
                 return
-            time.sleep(MOVE_AGAIN_SECONDS)
+            time.sleep(1.0)
 
     def _move(self, name: str) -> JsonObject:
         """Return what the server says to the move of a session, or what it said of a backend that
@@ -233,7 +227,8 @@ class _Waves:
             return
         query = {**self._order.turns, "limit": TURNS_PAGE}
         if self._since:
-            changed = max(self._since, self._looked - LATE_MS)
+            # An event may be found in the journal a little later than at its time.
+            changed = max(self._since, self._looked - 1000)
             query |= {"since": str(self._since), "changed": str(changed)}
         looked = 0
         for page in _pages(self._server, "moved", query):

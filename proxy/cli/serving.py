@@ -41,9 +41,6 @@ _log = logging.getLogger(__name__)
 MOST_ROUTES = 8
 """How many routes are named on a terminal at the start."""
 
-HEALTH_SECONDS = 3.0
-"""How long `health` waits: a server that does not say in this time that it lives holds up all."""
-
 
 def _listen(context: click.Context, parameter: click.Parameter, listen: str | None) -> str | None:
     try:
@@ -144,7 +141,8 @@ def health(config: Path | None) -> None:
 
 async def _ask_health(address: Address) -> None:
     try:
-        timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
+        # A server that does not say in this time that it lives holds up all.
+        timeout = aiohttp.ClientTimeout(total=3.0)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
             session.get(f"{address.url}/healthz", allow_redirects=False) as response,

@@ -14,8 +14,6 @@ from proxy.cli.printing import JsonObject, cell
 from proxy.cli.servers import ServerClient
 
 _TAKEN = frozenset({"approved", "denied", "answered", "skipped"})
-_SAID = 600
-"""Characters that are shown of what the agent says."""
 
 
 @dataclass
@@ -61,7 +59,7 @@ class AnswerWait:
                 self.others.pop(event["request_id"], None)
             case "text.completed" if event.get("thread_id") == "main" and said(event):
                 self.said.append(said(event))
-                self._print(f"agent: {cut(said(event), _SAID)}")
+                self._print(f"agent: {cut(said(event), 600)}")
             case "turn.ended" if event.get("thread_id") == "main":
                 self._end(event)
             case "session.ended":

@@ -19,10 +19,7 @@ from proxy.cli.servers import Away, ServerClient, of_a_server
 
 STATES = ("idle", "running", "paused", "ended", "deleted", "expired")
 GONE = frozenset({"deleted", "expired"})
-LOOK_SECONDS = 1.0
-"""How often the list is read again."""
 
-_MOST = 1000
 _COLUMNS = ("id", "state", "updated", "title")
 
 
@@ -107,12 +104,12 @@ async def _watch_list(server: ServerClient) -> None:
                 if not on_terminal and _differs(before, row):
                     _print_row(row, as_json=server.as_json)
             begun = True
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(1.0)
 
 
 async def _listed(server: ServerClient) -> list[JsonObject]:
     """Return the newest sessions, newest first, those too that are gone."""
-    lines = server.lines("/sessions", {"limit": str(_MOST), "state": STATES})
+    lines = server.lines("/sessions", {"limit": "1000", "state": STATES})
     async with contextlib.aclosing(lines):
         async for line in lines:
             rows: list[JsonObject] = orjson.loads(line)["sessions"]

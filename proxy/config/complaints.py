@@ -17,9 +17,6 @@ from pydantic_core import ErrorDetails
 
 Place = tuple[str | int, ...]
 
-NEAR = 0.65
-"""How alike a name is that is meant: `new` and `newest`, but not `name` and `frames`."""
-
 _WORDS: Mapping[str, str] = {
     "string_type": "must be a text, in quotes",
     "path_type": "must be the name of a file or folder, in quotes",
@@ -77,7 +74,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(set(known))
     if not names:
         return ": none is configured"
-    if close := difflib.get_close_matches(name, names, n=1, cutoff=NEAR):
+    # So near are `new` and `newest`, but not `name` and `frames`.
+    if close := difflib.get_close_matches(name, names, n=1, cutoff=0.65):
         return f"; did you mean `{close[0]}`?"
     return f"; known: {', '.join(names)}"
 

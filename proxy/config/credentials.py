@@ -17,8 +17,6 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 _RUN = re.compile(r"[A-Za-z0-9+=]+")
 _MIXED = re.compile(r"[A-Za-z]+[0-9]+[A-Za-z]|[0-9]+[A-Za-z]+[0-9]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z]")
-_SHORT_RUN = 12
-"""Letters and digits that words of a name have together: longer and mixed, they are random."""
 
 _LONG_RUN = 32
 
@@ -27,7 +25,8 @@ def looks_like_key(text: str) -> bool:
     """Tell whether a text looks like a credential and not like a name."""
     if looks_secret(text):
         return True
-    runs = [run for run in _RUN.findall(text) if len(run) > _SHORT_RUN]
+    # Words of a name have fewer letters and digits together: longer and mixed, they are random.
+    runs = [run for run in _RUN.findall(text) if len(run) > 12]
     return any(len(run) >= _LONG_RUN or _MIXED.search(run) for run in runs)
 
 

@@ -97,12 +97,6 @@ PACKED_AT_ONCE = 2
 PAGE_BYTES = 128 * 1024
 """Bytes of a log that are read at once for one reader, who may take nothing for a long time."""
 
-POLL_SECONDS = 10.0
-"""How often a following event stream says that it lives."""
-
-WHOLE_DIGITS = 18
-"""Digits of the numbers in a query: more do not fit into the journal's 64 bits."""
-
 MOST_SECONDS = 10**11
 """The longest age: three thousand years, whose milliseconds are far below the journal's 64 bits."""
 
@@ -716,7 +710,8 @@ def _limit(request: web.Request) -> int:
 
 
 def _whole(text: str) -> int | None:
-    if text.isascii() and text.isdigit() and len(text) <= WHOLE_DIGITS:
+    # More digits do not fit into the journal's 64 bits.
+    if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
     return None
 
@@ -1426,7 +1421,7 @@ async def _write_events(
         # A session that somebody watches stays in memory.
         session.used_at = sessions.clock.monotonic()
         await body.prepare()
-        if not await sessions.clock.wait(news, POLL_SECONDS):
+        if not await sessions.clock.wait(news, 10.0):
             await body.write(body.heartbeat())
 
 
@@ -1665,7 +1660,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 @functools.cache
 def _document() -> bytes:
-    # To make it takes some 30 ms, for which nobody who asks may let all others wait.
+    # It takes long to make: nobody who asks may let all others wait for that again.
     return format_json(openapi())
 
 

@@ -17,8 +17,6 @@ from proxy.http.bodies import RETRY_SECONDS
 
 Kind = Literal["streams", "readers"]
 
-MINUTE = 60.0
-
 _log = logging.getLogger(__name__)
 
 
@@ -66,7 +64,7 @@ class Quotas:
         Raises:
             DragomanError: the key has made as many within a minute as it may make.
         """
-        now, each = self._monotonic(), MINUTE / self._rate
+        now, each = self._monotonic(), 60.0 / self._rate
         made, since = self._made.get(key, (0.0, now))
         made = max(made - (now - since) / each, 0.0)
         if made + 1 > self._rate:

@@ -41,9 +41,6 @@ CHUNK_BYTES = 64 * 1024
 reader a step.
 """
 
-NO_CURSOR = (1 << 63) - 1
-"""Above every cursor: SQLite's largest integer."""
-
 Tails = Mapping[int, UnindexedRows] | None
 
 _FIRST = operator.itemgetter(0)
@@ -348,11 +345,12 @@ def read_snapshot(
     """Return the newest snapshot, or the newest with at most this cursor; None if there is none, or
     it is damaged.
     """
+    # SQLite's largest integer is above every cursor.
     row = connection.execute(
         "SELECT kind, version, cursor, seq, data FROM snapshots"
         " WHERE session = ? AND kind = ? AND version = ? AND cursor <= ?"
         " ORDER BY cursor DESC LIMIT 1",
-        (session, kind, version, NO_CURSOR if cursor is None else cursor),
+        (session, kind, version, (1 << 63) - 1 if cursor is None else cursor),
     ).fetchone()
     if row is None:
         return None

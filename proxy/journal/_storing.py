@@ -10,10 +10,6 @@ from proxy.base.errors import JournalError, JournalUnavailable
 
 _log = logging.getLogger(__name__)
 
-TRIED_SECONDS = 1.0
-"""How often it is tried whether a journal can store again. That one write is stored says little: a
-small one may find room on a disk that is full."""
-
 
 class StorageState:
     """What became of the last writes of a journal."""
@@ -56,7 +52,8 @@ class StorageState:
     def is_due(self) -> bool:
         """Say whether to try it now: it failed, and was not tried just before."""
         now = time.monotonic()
-        if self.trouble is None or now - self._tried < TRIED_SECONDS:
+        # That one write is stored says little: a small one may find room on a disk that is full.
+        if self.trouble is None or now - self._tried < 1.0:
             return False
         self._tried = now
         return True

@@ -1,9 +1,9 @@
 """The writer of the SQLite journal: one thread, one connection, one transaction for all that waits.
 
 The event loop puts writes and jobs in a queue; the thread takes what is there, stores it in one
-transaction and tells the loop once for each commit. What one commit costs (about 70 us of CPU here
-and an `fdatasync`) is shared by all that is in it: so two commits begin at least `window_ms` apart,
-and longer where very many writes come, which lets them gather. After two pauses that brought
+transaction and tells the loop once for each commit. What one commit costs (some CPU and an
+`fdatasync`) is shared by all that is in it: so two commits begin at least `window_ms` apart, and
+longer where very many writes come, which lets them gather. After two pauses that brought
 nothing the next ones are skipped, so a lone writer that waits for each commit is hardly delayed.
 
 Events are appended in the order of arrival, so a commit writes one page whatever the number of its
@@ -68,23 +68,20 @@ logger = logging.getLogger(__name__)
 
 BATCH_ITEMS = 1024
 BATCH_BYTES = 4 << 20
-"""A transaction of this size takes about 10 ms here: more would not be cheaper."""
+"""What a transaction has at most: more would not be cheaper."""
 
 INDEX_CHUNK = 256
-"""Index entries for each transaction: they take half a millisecond, so that no write waits long."""
-
-PAUSES_SKIPPED = 16
-"""Commits without a pause after two pauses that brought nothing: a lone writer waits for each."""
+"""Index entries for each transaction: so few that no write waits long for them."""
 
 FRAME_BYTES = 128 * 1024
-"""Source frames for each transaction: compressing them takes about two milliseconds."""
+"""Source frames for each transaction: they are compressed in it, and no write is to wait long."""
 
 KNOWN_TAILS = 4096
-"""Sessions whose last seq stays in memory, half a kilobyte each; finding it again takes 20 us. More
-of them let the memory of a busy server grow for an hour."""
+"""Sessions whose last seq stays in memory, half a kilobyte each; it is soon found again. More of
+them let the memory of a busy server grow for an hour."""
 
 SNAPSHOTS = 64
-"""Snapshots for each transaction: compressing and storing one takes about 50 us."""
+"""Snapshots for each transaction: so few that no write waits long for them."""
 
 SNAPSHOT_SECONDS = 0.5
 """How long a snapshot waits for others: it is a cache, and a transaction costs more than it."""
@@ -94,7 +91,7 @@ SNAPSHOTS_WAITING_BYTES = 8 * 1024 * 1024
 Those of a long block have megabytes each, made faster than they are stored."""
 
 VACUUM_PAGES = 64
-"""Free pages that one step gives back: 1.4 ms here, so that no write waits long for it."""
+"""Free pages that one step gives back: so few that no write waits long for it."""
 
 VACUUM_SECONDS = 0.01
 """The least time between two such steps: each is a commit, and the disk is the writes' first."""
@@ -104,10 +101,6 @@ FREE_PAGES = 256
 
 CHECKPOINT_PAGES = 1000
 """Pages in the write-ahead log that begin a checkpoint: SQLite's own number."""
-
-HURRY_SECONDS = 0.02
-"""How long a reader is waited for that holds the write-ahead log while somebody waits for its end:
-each look costs a checkpoint of what is new."""
 
 RETRY_SECONDS = 1.0
 """How long work for later rests after it failed: a full disk stays full for a while."""
@@ -433,7 +426,8 @@ class JournalWriter:
         elif paused:
             self._vain += 1
             if self._vain > 1:
-                self._skips = PAUSES_SKIPPED
+                # A lone writer waits for each commit: the next ones come without a pause.
+                self._skips = 16
         return batch
 
     def _put_off(self, item: Background) -> None:
@@ -777,7 +771,9 @@ class JournalWriter:
         """Empty the write-ahead log, which may hold erased text; later, if a reader is at work."""
         # Who has waited too long is not waited for.
         self._emptying = [future for future in self._emptying if not future.done()]
-        wait = HURRY_SECONDS if self._emptying else RETRY_SECONDS
+        # A reader may hold the write-ahead log while somebody waits for its end. Each look costs a
+        # checkpoint of what is new.
+        wait = 0.02 if self._emptying else RETRY_SECONDS
         self._truncate_due = time.monotonic() + wait
         connection = self._connection
         timeout = int(connection.pragma("busy_timeout"))

@@ -104,9 +104,8 @@ LONGER = ((16, 4), (4, 2))
 
 def longer(writes: int) -> int:
     """Return how many times longer the window is after so many writes at once. As many as 4 come
-    only under load, of about 3,000 events a second: twice the window halves the commits, and adds
-    half a millisecond at the median. 16 are about 8,000 events a second. A load that falls has the
-    shorter one again."""
+    only under load: twice the window halves the commits, and delays a write little. A load that
+    falls has the shorter one again."""
     return next((times for least, times in LONGER if writes >= least), 1)
 
 

@@ -50,8 +50,6 @@ PORTS_TO_TRY = 100
 SAMPLE_SECONDS = 20.0
 """How long a sample may take. The slowest plays a turn of about a second."""
 
-SHUTDOWN_SECONDS = 3.0
-
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -219,7 +217,7 @@ def _settings(
     alone = parse_listen(options.listen).loopback
     url = f"sqlite:///{journal}"
     defaults: dict[str, Any] = {
-        "server": {"shutdown_seconds": SHUTDOWN_SECONDS},
+        "server": {"shutdown_seconds": 3.0},
         "log": {"level": "warning"},
         "journal": {"url": url},
         "keys": [] if alone else [own],

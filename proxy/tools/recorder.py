@@ -50,8 +50,6 @@ _log = logging.getLogger(__name__)
 HELD_BYTES = 1024 * 1024
 """How much of an exchange waits for the name of its session; a longer one is of none."""
 
-CONNECT_SECONDS = 30.0
-
 _HOP = frozenset(
     {
         *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
@@ -314,7 +312,7 @@ async def record(
     """
     now = Clock().now
     files = Files(folder, dialect, now)
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, auto_decompress=False

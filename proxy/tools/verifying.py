@@ -11,8 +11,6 @@ from adapters.captures.kinds import is_foreign, read_any
 from adapters.offline.verification import Verification, VerificationCheck, verify
 from proxy.tools.comparing import Case, Unreadable, is_log
 
-_HEAD_BYTES = 64 * 1024
-
 
 def captures_in(path: Path) -> list[Path]:
     """Return a file, or the captures of a folder and of the folders in it. Canonical logs beside
@@ -41,7 +39,7 @@ def _is_meant(within: Path, file: Path) -> bool:
     if file.suffix == ".ndjson":
         return not _is_log(file)
     with file.open("rb") as stream:
-        begin = stream.read(_HEAD_BYTES)
+        begin = stream.read(64 * 1024)
     return begin.startswith(b'{"capture"') or is_foreign(begin)
 
 

@@ -33,8 +33,6 @@ START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 """How long the command may take to end before it is killed."""
 
-ASK_SECONDS = 60.0
-
 WROTE = "dragoman wrote"
 """The property of a report that names a file which the test has written."""
 
@@ -271,7 +269,7 @@ class DragomanBackend:
         __tracebackhide__ = True
         if self.control is None:
             pytest.skip("recorded up to here: there is no log yet. Run it without recording.")
-        with _http.open(f"{self.control}/api/v1/{path}", timeout=ASK_SECONDS) as answer:
+        with _http.open(f"{self.control}/api/v1/{path}", timeout=60.0) as answer:
             text: str = answer.read().decode()
             return text
 
