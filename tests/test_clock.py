@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from proxy.base.clock import Clock, Ids, ManualClock, SeededIds
+from proxy.base.clock import Clock, IdSource, ManualClock, SeededIds
 from tests.support.clocks import HurriedClock
 
 
@@ -59,8 +59,8 @@ async def test_manual_waiting_ends_with_the_event_or_the_time(set_first: bool) -
     assert await waiting is set_first
 
 
-@pytest.mark.parametrize("ids", [Ids(), SeededIds(7)])
-def test_ids_have_their_forms_and_do_not_repeat(ids: Ids) -> None:
+@pytest.mark.parametrize("ids", [IdSource(), SeededIds(7)])
+def test_ids_have_their_forms_and_do_not_repeat(ids: IdSource) -> None:
     assert uuid.UUID(ids.uuid()).version == 4
     minted = {ids.mint("dgs") for _ in range(1_000)}
     assert len(minted) == 1_000

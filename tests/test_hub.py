@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from adapters.model.base import Encoder, Frame
 from adapters.model.events import MAIN, Entry, Native
-from proxy.base.rows import Chunk, Snapshot
+from proxy.base.rows import Chunk, StoredSnapshot
 from proxy.fanout import hub, streams
 from proxy.fanout.hub import STEP_ENTRIES, WARM_ENTRIES, Feed, Reader, entries_by_steps, entries_of
 from proxy.fanout.streams import StreamPlan, write_stream
@@ -123,7 +123,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
-        self.snapshots: list[Snapshot] = []
+        self.snapshots: list[StoredSnapshot] = []
 
     async def scan(
         self, session: int, *, after: int = 0, rows: int | None = None
@@ -132,12 +132,12 @@ class Rows:
             if chunk.first + chunk.count - 1 > after:
                 yield chunk
 
-    def add_snapshot(self, session: int, snapshot: Snapshot) -> None:
+    def add_snapshot(self, session: int, snapshot: StoredSnapshot) -> None:
         self.snapshots.append(snapshot)
 
     async def snapshot(
         self, session: int, kind: str, version: int, *, cursor: int | None = None
-    ) -> Snapshot | None:
+    ) -> StoredSnapshot | None:
         found = [one for one in self.snapshots if (one.kind, one.version) == (kind, version)]
         fitting = [one for one in found if cursor is None or one.cursor <= cursor]
         return max(fitting, key=lambda one: one.cursor, default=None)

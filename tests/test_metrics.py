@@ -24,7 +24,7 @@ from proxy import __version__
 from proxy.app import health
 from proxy.base import metrics
 from proxy.base.errors import JournalCorrupt, JournalError, JournalUnavailable
-from proxy.base.rows import Snapshot
+from proxy.base.rows import StoredSnapshot
 from proxy.config.settings import ListenerSettings
 from proxy.fanout.hub import Feed
 from proxy.journal import _writer
@@ -600,7 +600,7 @@ async def test_a_disk_that_is_full_is_counted(
     )
     assert found()[0] == 1
     journal.add_frames(row.key, 0, 0, [bytes(range(256)) * 4096], 1)
-    journal.add_snapshot(row.key, Snapshot("big", 1, 0, 1, random_bytes(60_000)))
+    journal.add_snapshot(row.key, StoredSnapshot("big", 1, 0, 1, random_bytes(60_000)))
     await until(lambda: found()[1] > 0)
     await journal._job(empty_disk)
     await journal.aclose()
@@ -675,7 +675,7 @@ async def test_snapshots_of_no_use_are_counted(
     # Of a face's frames.
     feed = log.feed
     version = Feed._version(feed.encoder)
-    log.journal.add_snapshot(log._key, Snapshot(feed._kind, version, 0, 1, b"no number"))
+    log.journal.add_snapshot(log._key, StoredSnapshot(feed._kind, version, 0, 1, b"no number"))
     _, after = await feed.encoder_at()
     assert (after, found()) == (0, [0, 1])
     # Of a session's state.
@@ -684,7 +684,7 @@ async def test_snapshots_of_no_use_are_counted(
         name = await dragoman.say("hello")
         await dragoman.until_idle(name)
         live = await dragoman.session(name)
-        bad = Snapshot(snapshots.STATE, SNAPSHOT_SHAPE, 0, live.last_seq, b"{}")
+        bad = StoredSnapshot(snapshots.STATE, SNAPSHOT_SHAPE, 0, live.last_seq, b"{}")
         dragoman.sessions.journal.add_snapshot(live.row.key, bad)
         kept = dragoman.sessions.journal.snapshot
         async with asyncio.timeout(SOON_S):

@@ -16,7 +16,7 @@ from proxy import __version__
 from proxy.app.app import create_app, create_listener
 from proxy.app.reloading import reload_when_told
 from proxy.base import process
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.base.clock_steps import watch_clock
 from proxy.base.errors import CannotListen, JournalError, why_not_listening
 from proxy.base.loop_lag import LAG
@@ -46,8 +46,8 @@ async def opened_sessions(
     settings: Settings,
     *,
     clock: Clock | None = None,
-    ids: Ids | None = None,
-    backends: Callable[[Settings, aiohttp.ClientSession, Ids], Backends] = Backends,
+    ids: IdSource | None = None,
+    backends: Callable[[Settings, aiohttp.ClientSession, IdSource], Backends] = Backends,
 ) -> AsyncIterator[Sessions]:
     """Open the journal, the connections to backends and the sessions; close them in the opposite
     order. `backends` makes what knows the backends.
@@ -75,7 +75,7 @@ async def opened_sessions(
         async with aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar()
         ) as http:
-            ids = ids or Ids()
+            ids = ids or IdSource()
             sessions = Sessions(
                 settings,
                 journal,

@@ -1,4 +1,4 @@
-"""The one edge where time and randomness enter: everything else is given a `Clock` and an `Ids`.
+"""Where time and randomness enter: everything else is given a `Clock` and an `IdSource`.
 
 `ManualClock` and `SeededIds` are their doubles for tests: time stands still until a test moves it,
 ids repeat.
@@ -130,7 +130,7 @@ class ManualClock(Clock):
         await asyncio.sleep(0)
 
 
-class Ids:
+class IdSource:
     """Randomness from the operating system, good enough for secrets."""
 
     def bytes(self, count: int) -> bytes:
@@ -152,7 +152,7 @@ class Ids:
         return int.from_bytes(self.bytes(7)) / 2**56
 
 
-class SeededIds(Ids):
+class SeededIds(IdSource):
     """The same ids in the same order in every run, for tests."""
 
     def __init__(self, seed: int = 0) -> None:

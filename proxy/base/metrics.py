@@ -49,7 +49,7 @@ from proxy.base.errors import (
     SessionNotFound,
 )
 from proxy.base.loop_lag import LAG
-from proxy.base.outcomes import POSSIBLE, Code, Outcome
+from proxy.base.outcomes import POSSIBLE, Code, MessageOutcome
 
 # When a series began is nothing that anybody asks for, and doubles them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -440,7 +440,7 @@ def expect_messages(route: str, backend: str) -> None:
             _messages.labels(route, backend, outcome, code)
 
 
-def count_message(route: str, backend: str, outcome: Outcome, code: Code) -> None:
+def count_message(route: str, backend: str, outcome: MessageOutcome, code: Code) -> None:
     """Count a message that is over."""
     _messages.labels(route, backend, outcome, code).inc()
 

@@ -17,7 +17,7 @@ STOP_UNCONFIRMED = "stop_unconfirmed"
 """The error code that tells of a turn which was ended here after a stop."""
 
 
-class Outcome(enum.StrEnum):
+class MessageOutcome(enum.StrEnum):
     """How a message ended. Each has one of these."""
 
     COMPLETED = "completed"
@@ -29,7 +29,7 @@ class Outcome(enum.StrEnum):
     """It never went to the backend."""
 
 
-FAILURES = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.UNKNOWN})
+FAILURES = frozenset({MessageOutcome.FAILED, MessageOutcome.REFUSED, MessageOutcome.UNKNOWN})
 """What an operator is to look into."""
 
 
@@ -105,20 +105,20 @@ BLAMED = frozenset(
 )
 """What is the backend's doing. An error of its agent is not: another message may well succeed."""
 
-POSSIBLE: Mapping[Outcome, tuple[Code, ...]] = {
-    Outcome.COMPLETED: (Code.OK, Code.INTERRUPTED, Code.SESSION_ENDED),
-    Outcome.FAILED: (
+POSSIBLE: Mapping[MessageOutcome, tuple[Code, ...]] = {
+    MessageOutcome.COMPLETED: (Code.OK, Code.INTERRUPTED, Code.SESSION_ENDED),
+    MessageOutcome.FAILED: (
         *(Code.AGENT_ERROR, Code.EXHAUSTED, Code.OVER_BUDGET, Code.SETTLED),
         *(Code.LOST, Code.UNAVAILABLE, Code.TIMEOUT),
     ),
-    Outcome.REFUSED: (
+    MessageOutcome.REFUSED: (
         *(Code.BACKEND_5XX, Code.BACKEND_4XX, Code.CREDENTIAL, Code.DIALECT, Code.RATE_LIMITED),
         *(Code.UNAVAILABLE, Code.TIMEOUT, Code.PROTOCOL, Code.NOT_SUPPORTED, Code.AGENT_REFUSED),
         Code.OTHER,
     ),
-    Outcome.UNKNOWN: (
+    MessageOutcome.UNKNOWN: (
         *(Code.NO_EVIDENCE, Code.BACKEND_5XX, Code.LOST, Code.UNAVAILABLE, Code.TIMEOUT),
     ),
-    Outcome.WITHDRAWN: (Code.WITHDRAWN,),
+    MessageOutcome.WITHDRAWN: (Code.WITHDRAWN,),
 }
 """The pairs that are shown before there is one; more are shown as they come."""

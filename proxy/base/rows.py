@@ -130,7 +130,7 @@ class Chunk:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoredSnapshot:
     """A state after the entry with seq `seq`, so that what comes later need not fold the log from
     its begin: a cache, which may always be deleted.
 

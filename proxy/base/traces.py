@@ -13,11 +13,11 @@ import contextvars
 import re
 from collections.abc import Sequence
 
-from proxy.base.clock import Ids
+from proxy.base.clock import IdSource
 
 HEADER = "traceparent"
 
-IDS = Ids()
+IDS = IdSource()
 """Where new ids come from. They are apart from those of sessions, which a test may fix."""
 
 _FORM = re.compile(

@@ -33,7 +33,7 @@ from adapters.model.base import Encoder, Frame
 from adapters.model.events import Entry
 from proxy.base import metrics
 from proxy.base.errors import UNREADABLE, JournalUnavailable, damaged
-from proxy.base.rows import Snapshot
+from proxy.base.rows import StoredSnapshot
 from proxy.journal.base import Journal
 from proxy.recording.session import RecordedExchange
 
@@ -225,7 +225,7 @@ class Feed:
         self._marked = seq
         version = self._version(self.encoder)
         self._journal.add_snapshot(
-            self._key, Snapshot(self._kind, version, self.next_cursor, seq, data)
+            self._key, StoredSnapshot(self._kind, version, self.next_cursor, seq, data)
         )
 
     @staticmethod

@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import apsw
 
 from proxy.base.errors import NameTaken, SessionClosed, SessionNotFound
-from proxy.base.rows import BackendRow, CodecRow, NewSession, ShareRow, Snapshot
+from proxy.base.rows import BackendRow, CodecRow, NewSession, ShareRow, StoredSnapshot
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._unindexed_rows import UnindexedRows
 from proxy.journal.base import OF_WORDS, Write
@@ -395,7 +395,7 @@ def keep_codec(connection: apsw.Connection, session: int, codec: CodecRow) -> Co
     return CodecRow(*cast("tuple[str, int, bytes]", held))
 
 
-def insert_snapshot(connection: apsw.Connection, session: int, snapshot: Snapshot) -> None:
+def insert_snapshot(connection: apsw.Connection, session: int, snapshot: StoredSnapshot) -> None:
     """Store a snapshot in the place of the one with the same cursor, unless its session was
     deleted.
     """

@@ -30,7 +30,7 @@ from proxy.base.rows import (
     LegRow,
     SessionRow,
     ShareRow,
-    Snapshot,
+    StoredSnapshot,
 )
 from proxy.journal._frames import unpack_frames
 from proxy.journal._unindexed_rows import UnindexedRows, recover_tails
@@ -341,7 +341,7 @@ def read_commands(
 
 def read_snapshot(
     connection: apsw.Connection, session: int, kind: str, version: int, cursor: int | None
-) -> Snapshot | None:
+) -> StoredSnapshot | None:
     """Return the newest snapshot, or the newest with at most this cursor; None if there is none, or
     it is damaged.
     """
@@ -356,7 +356,7 @@ def read_snapshot(
         return None
     kind, version, found, seq, data = row
     try:
-        return Snapshot(kind, version, found, seq, zlib.decompress(data))
+        return StoredSnapshot(kind, version, found, seq, zlib.decompress(data))
     except zlib.error:
         metrics.count_unusable_snapshot(kind)
         return None

@@ -44,7 +44,7 @@ from proxy.base.errors import (
     SessionNotFound,
     damaged,
 )
-from proxy.base.rows import Snapshot
+from proxy.base.rows import StoredSnapshot
 from proxy.journal._changes import (
     INSERT_INDEX,
     INSERT_POSITION,
@@ -147,7 +147,7 @@ class PendingSnapshot:
     """A snapshot on its way to the disk."""
 
     session: int
-    snapshot: Snapshot
+    snapshot: StoredSnapshot
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from proxy.base.rows import (
     NewSession,
     SessionRow,
     ShareRow,
-    Snapshot,
+    StoredSnapshot,
 )
 
 OF_WORDS = (AliasKind.REQUEST, AliasKind.LOST, AliasKind.REPEATED)
@@ -321,7 +321,7 @@ class Journal(abc.ABC):
             rows = None if rows is None else rows * 2
 
     @abc.abstractmethod
-    def add_snapshot(self, session: int, snapshot: Snapshot) -> None:
+    def add_snapshot(self, session: int, snapshot: StoredSnapshot) -> None:
         """Keep a snapshot; never blocks. Stored soon after, lost in a crash or with a full disk:
         its entries must be stored already.
         """
@@ -329,7 +329,7 @@ class Journal(abc.ABC):
     @abc.abstractmethod
     async def snapshot(
         self, session: int, kind: str, version: int, *, cursor: int | None = None
-    ) -> Snapshot | None:
+    ) -> StoredSnapshot | None:
         """Return the newest snapshot of a kind and version, or the newest with at most this
         `cursor`; None where there is none.
         """

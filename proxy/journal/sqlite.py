@@ -36,7 +36,7 @@ from proxy.base.rows import (
     LegRow,
     SessionRow,
     ShareRow,
-    Snapshot,
+    StoredSnapshot,
 )
 from proxy.journal import _reader, _staging
 from proxy.journal._changes import (
@@ -436,7 +436,7 @@ class SqliteJournal(Journal):
         self.rows_read += rows
         return chunks
 
-    def add_snapshot(self, session: int, snapshot: Snapshot) -> None:
+    def add_snapshot(self, session: int, snapshot: StoredSnapshot) -> None:
         """Keep a snapshot, stored as soon as nothing more urgent waits; dropped by a journal that
         cannot write.
         """
@@ -445,7 +445,7 @@ class SqliteJournal(Journal):
 
     async def snapshot(
         self, session: int, kind: str, version: int, *, cursor: int | None = None
-    ) -> Snapshot | None:
+    ) -> StoredSnapshot | None:
         """Return the newest snapshot of a kind and version, or the newest with at most this
         `cursor`; None where there is none.
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.scripted.backend import Refusal
 from proxy.scripted.eve_requests import (
     EveStreamQuery,
@@ -328,7 +328,7 @@ def create_eve_app(
     variant: EveVariant = DEFAULT,
     faults: Faults | None = None,
     clock: Clock | None = None,
-    ids: Ids | None = None,
+    ids: IdSource | None = None,
     pace: float = 1.0,
     begin_s: float = 0.0,
 ) -> web.Application:
@@ -350,7 +350,7 @@ def create_eve_app(
         variant=variant,
         faults=faults or Faults(),
         clock=clock or Clock(),
-        ids=ids or Ids(),
+        ids=ids or IdSource(),
         pace=pace,
         begin_s=begin_s,
     )

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
-from proxy.base.clock import Clock, Ids
-from proxy.scripted.backend import FollowedConversation, ScriptedBackend, iso
+from proxy.base.clock import Clock, IdSource
+from proxy.scripted.backend import Backend, Followed, iso
 from proxy.scripted.eve_frames import FRAMES
 from proxy.scripted.eve_requests import EvePost
 from proxy.scripted.faults import Faults
@@ -183,7 +183,7 @@ class ScriptedEve(ScriptedBackend[ScriptedEveSession]):
         variant: EveVariant,
         faults: Faults,
         clock: Clock,
-        ids: Ids,
+        ids: IdSource,
         pace: float,
         begin_s: float = 0.0,
     ) -> None:

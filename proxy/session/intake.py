@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import JournalError
 from proxy.base.repeats import Submission
 from proxy.base.rows import NewSession
@@ -61,7 +61,7 @@ class Intake:
         *,
         journal: Journal,
         clock: Clock,
-        ids: Ids,
+        ids: IdSource,
         admission: Admission,
         outbox: Outbox,
         record: Record,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from adapters.model import events as ev
 from adapters.model.state import RECEIVED_KINDS
 from adapters.wire.errors import SESSION_LOST
-from proxy.base.outcomes import SETTLED, STOP_UNCONFIRMED, Code, Outcome
+from proxy.base.outcomes import SETTLED, STOP_UNCONFIRMED, Code, MessageOutcome
 
 HEARD = frozenset(
     one.TYPE
@@ -36,13 +36,13 @@ _BACKEND = "backend"
 _ENDS_HERE = frozenset({SESSION_LOST, SETTLED, STOP_UNCONFIRMED})
 """The codes of errors after which nothing more is heard of what the backend has taken."""
 
-_TURNS: Mapping[str, tuple[Outcome, Code]] = {
-    "completed": (Outcome.COMPLETED, Code.OK),
-    "interrupted": (Outcome.COMPLETED, Code.INTERRUPTED),
-    "failed": (Outcome.FAILED, Code.AGENT_ERROR),
-    "refused": (Outcome.REFUSED, Code.AGENT_REFUSED),
-    "exhausted": (Outcome.FAILED, Code.EXHAUSTED),
-    "over_budget": (Outcome.FAILED, Code.OVER_BUDGET),
+_TURNS: Mapping[str, tuple[MessageOutcome, Code]] = {
+    "completed": (MessageOutcome.COMPLETED, Code.OK),
+    "interrupted": (MessageOutcome.COMPLETED, Code.INTERRUPTED),
+    "failed": (MessageOutcome.FAILED, Code.AGENT_ERROR),
+    "refused": (MessageOutcome.REFUSED, Code.AGENT_REFUSED),
+    "exhausted": (MessageOutcome.FAILED, Code.EXHAUSTED),
+    "over_budget": (MessageOutcome.FAILED, Code.OVER_BUDGET),
 }
 """How the messages of a turn end, by the outcome of the turn."""
 
@@ -53,7 +53,7 @@ class Concluded(NamedTuple):
 
     command_id: str
     face: str | None
-    outcome: Outcome
+    outcome: MessageOutcome
     code: Code
     trace: str | None = None
 
@@ -71,7 +71,7 @@ class _Message:
     trace: str | None
     stage: _Stage = _Stage.ACCEPTED
 
-    def end(self, name: str, outcome: Outcome, code: Code) -> Concluded:
+    def end(self, name: str, outcome: MessageOutcome, code: Code) -> Concluded:
         return Concluded(name, self.face, outcome, code, self.trace)
 
 
@@ -114,12 +114,12 @@ class Messages:
             case ev.ErrorReported() if event.synthetic and event.code in _ENDS_HERE:
                 # A turn that never began does not end either.
                 stopped = event.code == STOP_UNCONFIRMED
-                outcome = Outcome.COMPLETED if stopped else Outcome.FAILED
+                outcome = MessageOutcome.COMPLETED if stopped else MessageOutcome.FAILED
                 info = ev.ErrorInfo(code=event.code, message="")
                 return self._end(outcome, Code.of(info, Code.OTHER), _Stage.TAKEN)
             case ev.SessionEnded():
                 failed = event.outcome == "failed"
-                outcome = Outcome.FAILED if failed else Outcome.COMPLETED
+                outcome = MessageOutcome.FAILED if failed else MessageOutcome.COMPLETED
                 code = Code.of(event.error, Code.AGENT_ERROR) if failed else Code.SESSION_ENDED
                 return self._end(outcome, code, *_Stage)
         return []
@@ -136,12 +136,14 @@ class Messages:
         del self._open[name]
         match event.outcome:
             case "withdrawn":
-                return [one.end(name, Outcome.WITHDRAWN, Code.WITHDRAWN)]
+                return [one.end(name, MessageOutcome.WITHDRAWN, Code.WITHDRAWN)]
             case "unknown":
-                return [one.end(name, Outcome.UNKNOWN, Code.of(event.error, Code.NO_EVIDENCE))]
-        return [one.end(name, Outcome.REFUSED, Code.of(event.error, Code.OTHER))]
+                return [
+                    one.end(name, MessageOutcome.UNKNOWN, Code.of(event.error, Code.NO_EVIDENCE))
+                ]
+        return [one.end(name, MessageOutcome.REFUSED, Code.of(event.error, Code.OTHER))]
 
-    def _end(self, outcome: Outcome, code: Code, *stages: _Stage) -> list[Concluded]:
+    def _end(self, outcome: MessageOutcome, code: Code, *stages: _Stage) -> list[Concluded]:
         over = [name for name, one in self._open.items() if one.stage in stages]
         return [self._open.pop(name).end(name, outcome, code) for name in over]
 

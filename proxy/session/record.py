@@ -24,7 +24,7 @@ from adapters.model.state import SNAPSHOT_SHAPE, LogState
 from proxy.base import metrics
 from proxy.base.clock import Clock
 from proxy.base.errors import JournalError
-from proxy.base.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRow, Snapshot
+from proxy.base.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRow, StoredSnapshot
 from proxy.base.sealed import SecretScrubber
 from proxy.fanout.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
@@ -423,7 +423,7 @@ class Record:
         commands: Sequence[CommandRow],
         concluded: Sequence[Concluded],
         stored: asyncio.Future[None] | None,
-        snapshot: Snapshot | None,
+        snapshot: StoredSnapshot | None,
         rests: bool,
         error: JournalError | None,
     ) -> None:

@@ -19,7 +19,7 @@ from adapters.model import raw
 from adapters.model.backend_names import for_backend
 from adapters.model.base import Call, ClientCodec
 from adapters.wire.errors import SESSION_LOST, DragomanError, ErrorCode, NotSupported
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
 from proxy.base.outcomes import STOP_UNCONFIRMED
 from proxy.base.rows import CommandRow
@@ -87,7 +87,7 @@ class Sending:
         codec: ClientCodec,
         admission: Admission,
         clock: Clock,
-        ids: Ids,
+        ids: IdSource,
         outbox: Outbox,
         record: Record,
         reading: Reading,

@@ -27,7 +27,7 @@ from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import parse_json
 from proxy.base import metrics, traces
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import JournalCorrupt, JournalError, SessionClosed, reading_back
 from proxy.base.outcomes import SETTLED
 from proxy.base.repeats import Submission
@@ -89,7 +89,7 @@ class Session:
         upstream: Upstream,
         tasks: Tasks,
         clock: Clock,
-        ids: Ids,
+        ids: IdSource,
         broken: Callable[[Session], None],
         deleted: Callable[[Session], None],
         rested: Callable[[Session, int], None],

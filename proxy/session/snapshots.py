@@ -15,7 +15,7 @@ from adapters.model.stored import adapter_of
 from adapters.wire.jsonvalue import format_json, parse_json
 from proxy.base.errors import reading_back
 from proxy.base.repeats import RecentRequests
-from proxy.base.rows import SessionRow, Snapshot
+from proxy.base.rows import SessionRow, StoredSnapshot
 from proxy.fanout.hub import SNAPSHOT_MOST
 from proxy.journal.base import Journal
 from proxy.session.messages import HEARD, Concluded, Messages
@@ -77,7 +77,7 @@ class Snapshots:
         self.requests.hear(event, at)
         return self.messages.hear(event) if event.TYPE in HEARD else ()
 
-    def take(self, state: LogState) -> Snapshot | None:
+    def take(self, state: LogState) -> StoredSnapshot | None:
         """Return a snapshot when it is time for one; it is stored when the entries are."""
         if state.seq < self.due:
             return None
@@ -96,7 +96,7 @@ class Snapshots:
             return None
         self._taken = state.seq
         self.due = state.seq + SNAPSHOT_ENTRIES
-        return Snapshot(STATE, SNAPSHOT_SHAPE, 0, state.seq, data)
+        return StoredSnapshot(STATE, SNAPSHOT_SHAPE, 0, state.seq, data)
 
     def restore(self, data: bytes) -> LogState:
         """Put back what a snapshot has, and return the state in it.

@@ -18,7 +18,7 @@ from adapters.model.base import ClientCodec
 from adapters.offline.moves import HandoverCodec
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
-from proxy.base.clock import Ids
+from proxy.base.clock import IdSource
 from proxy.base.errors import ConfigError
 from proxy.base.rows import BackendRow, LegRow, SessionRow
 from proxy.config.settings import BackendSettings, Settings, Share
@@ -66,7 +66,7 @@ class Backends:
         self,
         settings: Settings,
         http: aiohttp.ClientSession,
-        ids: Ids,
+        ids: IdSource,
     ) -> None:
         self._settings = settings
         self.shares = Shares(settings)

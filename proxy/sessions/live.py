@@ -13,7 +13,7 @@ from typing import Any
 
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import metrics
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import (
     CursorExpired,
     JournalCorrupt,
@@ -72,7 +72,7 @@ class Live:
         *,
         tasks: Tasks,
         clock: Clock,
-        ids: Ids,
+        ids: IdSource,
         slots: asyncio.Semaphore,
         keep_frames: bool,
         faces: Mapping[str, Mapping[str, Any]],

@@ -13,7 +13,7 @@ from adapters.model import events as ev
 from adapters.model.session_info import check_metadata
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.base.repeats import REQUEST, Submission, identity
 from proxy.base.rows import AliasKind, LegRow, NewSession, SessionRow
 from proxy.config.settings import BackendSettings
@@ -64,7 +64,7 @@ class Making:
         backends: Backends,
         *,
         clock: Clock,
-        ids: Ids,
+        ids: IdSource,
         faces: Mapping[str, Mapping[str, Any]],
     ) -> None:
         self._live = live

@@ -19,7 +19,7 @@ from adapters.model import events as ev
 from adapters.registry import faces
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import metrics, traces
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import CursorExpired, JournalCorrupt, JournalError, SessionNotFound
 from proxy.base.locks import KeyedLock
 from proxy.base.repeats import Submission
@@ -71,7 +71,7 @@ class Sessions:
         *,
         tasks: Tasks,
         clock: Clock,
-        ids: Ids,
+        ids: IdSource,
         backends: Backends | None = None,
         captures: Captures | None = None,
         tracing: Tracing | None = None,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from adapters.model import events as ev
 from adapters.model.state import RECEIVED_KINDS
 from proxy.base.metrics import FIRST
-from proxy.base.outcomes import FAILURES, Code, Outcome
+from proxy.base.outcomes import FAILURES, Code, MessageOutcome
 
 PARTS_MOST = 256
 """Tool calls and waits of one message that get a span each; of more only the number is told."""
@@ -147,7 +147,7 @@ class SessionSpans:
         self,
         entries: Sequence[ev.Entry],
         sent: Iterable[str],
-        over: Mapping[str, tuple[Outcome, Code]],
+        over: Mapping[str, tuple[MessageOutcome, Code]],
         now: int,
     ) -> None:
         """Hear what was stored at `now`: the entries of one write, the ids of the commands that
@@ -278,7 +278,7 @@ class SessionSpans:
         if (message := self._working()) is not None:
             message.count(usage)
 
-    def _end(self, message: _OpenMessage, outcome: Outcome, code: Code, at: int) -> None:
+    def _end(self, message: _OpenMessage, outcome: MessageOutcome, code: Code, at: int) -> None:
         for key in list(message.open):
             self._close(message, key, at)
         span = message.span

@@ -29,7 +29,7 @@ from adapters.wire.limits import is_light
 from adapters.wire.url_paths import segments_of
 from proxy.base import traces
 from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.base.outcomes import Code, Outcome
+from proxy.base.outcomes import Code, MessageOutcome
 from proxy.recording.session import RecordedExchange, SessionCapture
 from proxy.upstream.failures import broken, quoted, read_failure, request_failure, why_of
 from proxy.upstream.health import Health, Trouble
@@ -225,7 +225,7 @@ class Upstream:
         if self._health is not None:
             self._health.trouble(kind, why)
 
-    def concluded(self, outcome: Outcome, code: Code) -> None:
+    def concluded(self, outcome: MessageOutcome, code: Code) -> None:
         """Take note of how a message to the backend ended."""
         if self._health is not None:
             self._health.concluded(outcome, code)

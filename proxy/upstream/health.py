@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from proxy.base.metrics import BackendCounts
-from proxy.base.outcomes import BLAMED, Code, Outcome
+from proxy.base.outcomes import BLAMED, Code, MessageOutcome
 
 AGAIN_SECONDS = 60.0
 """How long a kind of trouble that was over is not told again."""
@@ -95,9 +95,9 @@ class Health:
         """Say whether the backend answers and does its work, None before it was asked."""
         return None if self.counts.up is None else self.counts.up and self.failing is None
 
-    def concluded(self, outcome: Outcome, code: Code) -> None:
+    def concluded(self, outcome: MessageOutcome, code: Code) -> None:
         """Take note of how a message ended."""
-        if outcome is Outcome.COMPLETED and code is Code.OK:
+        if outcome is MessageOutcome.COMPLETED and code is Code.OK:
             self._failed = 0
             self._over(self._open & {Trouble.MESSAGES})
         elif code in BLAMED:

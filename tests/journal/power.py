@@ -18,7 +18,7 @@ from pathlib import Path
 import apsw
 
 from proxy.base.errors import JournalError
-from proxy.base.rows import Snapshot
+from proxy.base.rows import StoredSnapshot
 from proxy.journal import _writer
 from proxy.journal._changes import Transaction
 from proxy.journal.base import Write
@@ -164,7 +164,7 @@ class PowerLoss:
             elif kind == "snapshot":
                 shown = self._shown[self._chance.choice(names)]
                 data = self._chance.randbytes(3000)
-                journal.add_snapshot(shown.key, Snapshot("state", 1, 1, 1, data))
+                journal.add_snapshot(shown.key, StoredSnapshot("state", 1, 1, 1, data))
                 journal.add_frames(shown.key, 0, 0, [data], 1)
                 await journal.frames(shown.key, 0)
             elif kind == "empty":

@@ -15,7 +15,15 @@ from proxy.base.errors import (
     SessionClosed,
     SessionNotFound,
 )
-from proxy.base.rows import BackendRow, CodecRow, CommandRow, LegRow, SessionRow, ShareRow, Snapshot
+from proxy.base.rows import (
+    BackendRow,
+    CodecRow,
+    CommandRow,
+    LegRow,
+    SessionRow,
+    ShareRow,
+    StoredSnapshot,
+)
 from proxy.journal.base import OF_WORDS, Journal, Write
 from tests.journal.conftest import begin, create, joined, line, lines, store
 from tests.support.waiting import SOON_S
@@ -610,10 +618,10 @@ async def test_the_newest_snapshot_of_a_kind_and_version_is_found_by_cursor(
     other = await create(journal, "other")
     assert await journal.snapshot(row.key, "frames/a", 1) is None
     for cursor, data in ((10, b"ten"), (20, b"twenty"), (20, b"twenty again"), (30, b"thirty")):
-        journal.add_snapshot(row.key, Snapshot("frames/a", 1, cursor, cursor * 2, data))
-    journal.add_snapshot(row.key, Snapshot("frames/a", 2, 25, 1, b"newer"))
-    journal.add_snapshot(row.key, Snapshot("frames/b", 1, 25, 1, b"of another face"))
-    journal.add_snapshot(other.key, Snapshot("frames/a", 1, 25, 1, b"of another session"))
+        journal.add_snapshot(row.key, StoredSnapshot("frames/a", 1, cursor, cursor * 2, data))
+    journal.add_snapshot(row.key, StoredSnapshot("frames/a", 2, 25, 1, b"newer"))
+    journal.add_snapshot(row.key, StoredSnapshot("frames/b", 1, 25, 1, b"of another face"))
+    journal.add_snapshot(other.key, StoredSnapshot("frames/a", 1, 25, 1, b"of another session"))
     await journal.aclose()
     await journal.open()
 
@@ -631,10 +639,10 @@ async def test_the_newest_snapshot_of_a_kind_and_version_is_found_by_cursor(
         b"thirty",
     ]
     newest = await journal.snapshot(row.key, "frames/a", 1)
-    assert newest == Snapshot("frames/a", 1, 30, 60, b"thirty")
+    assert newest == StoredSnapshot("frames/a", 1, 30, 60, b"thirty")
     await journal.delete(row.key, at=1)
     assert await found(None) is None
-    journal.add_snapshot(row.key, Snapshot("frames/a", 1, 10, 1, b"too late"))
+    journal.add_snapshot(row.key, StoredSnapshot("frames/a", 1, 10, 1, b"too late"))
     await journal.aclose()
     await journal.open()
     assert await found(None) is None

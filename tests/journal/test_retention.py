@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.base.errors import CursorExpired, SequenceConflict, SessionClosed
-from proxy.base.rows import CodecRow, CommandRow, SessionRow, Snapshot
+from proxy.base.rows import CodecRow, CommandRow, SessionRow, StoredSnapshot
 from proxy.journal import _writer
 from proxy.journal.base import Journal, Write
 from proxy.journal.sqlite import SqliteJournal
@@ -283,7 +283,7 @@ async def test_deletion_leaves_neither_snapshots_nor_codecs_behind(path: Path) -
     await journal.open()
     session = await create(journal)
     text = random.Random(3).randbytes(4000)
-    snapshot = Snapshot(kind="eve", version=1, cursor=1, seq=1, data=text)
+    snapshot = StoredSnapshot(kind="eve", version=1, cursor=1, seq=1, data=text)
     journal.add_snapshot(session.key, snapshot)
     await journal.fix_codec(session.key, CodecRow("eve", 1, b"SETTINGS-TEXT"))
     await until(lambda: text[100:200] in contents(path))

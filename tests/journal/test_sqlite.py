@@ -28,7 +28,7 @@ from proxy.base.errors import (
     NameTaken,
     SequenceConflict,
 )
-from proxy.base.rows import BackendRow, CodecRow, Snapshot
+from proxy.base.rows import BackendRow, CodecRow, StoredSnapshot
 from proxy.journal import _database, _writer, open_journal, sqlite
 from proxy.journal._changes import Transaction
 from proxy.journal._frames import pack_frames, unpack_frames
@@ -281,7 +281,7 @@ async def test_snapshots_that_are_made_faster_than_stored_are_dropped(path: Path
 
     def add(cursor: int) -> None:
         data = random.Random(cursor).randbytes(size)
-        journal.add_snapshot(session.key, Snapshot("frames/a", 1, cursor, cursor, data))
+        journal.add_snapshot(session.key, StoredSnapshot("frames/a", 1, cursor, cursor, data))
 
     async def newest() -> int:
         found = await journal.snapshot(session.key, "frames/a", 1)

@@ -13,7 +13,7 @@ from yarl import URL
 
 from proxy.app.app import create_app
 from proxy.app.server import opened_sessions
-from proxy.base.clock import Ids, ManualClock
+from proxy.base.clock import IdSource, ManualClock
 from proxy.config.settings import Settings
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
@@ -44,7 +44,7 @@ class House:
     """Backends, a proxy over them, and who talks to it. `clock` and `ids` are the proxy's."""
 
     def __init__(
-        self, folder: Path, clock: ManualClock, ids: Ids, backends: Mapping[str, Scripted]
+        self, folder: Path, clock: ManualClock, ids: IdSource, backends: Mapping[str, Scripted]
     ) -> None:
         self.folder = folder
         self.clock = clock

@@ -9,7 +9,7 @@ import pytest
 from adapters.model import events as ev
 from adapters.wire.errors import SESSION_LOST
 from adapters.wire.jsonvalue import format_json, parse_json
-from proxy.base.outcomes import POSSIBLE, SETTLED, Code, Outcome
+from proxy.base.outcomes import POSSIBLE, SETTLED, Code, MessageOutcome
 from proxy.session.messages import Concluded, Messages
 
 
@@ -145,7 +145,7 @@ def test_messages_go_on_from_what_was_stored_of_them() -> None:
         messages.hear(event)
     later.restore(parse_json(format_json(messages.dump())))
     assert later.dump() == messages.dump()
-    assert later.hear(ended()) == [Concluded("a", "eve", Outcome.COMPLETED, Code.OK)]
+    assert later.hear(ended()) == [Concluded("a", "eve", MessageOutcome.COMPLETED, Code.OK)]
     with pytest.raises(ValueError, match="elsewhere"):
         later.restore([["a", "eve", None, "elsewhere"]])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.model import events as ev
-from proxy.base.outcomes import Code, Outcome
+from proxy.base.outcomes import Code, MessageOutcome
 from proxy.telemetry.spans import PARTS_MOST, MessageSpan, SessionSpans, SpanRecord
 from tests.session.test_messages import accepted, began, ended, received, settled
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-OK = (Outcome.COMPLETED, Code.OK)
+OK = (MessageOutcome.COMPLETED, Code.OK)
 
 
 class Told:
@@ -109,7 +109,7 @@ def test_a_refused_message_has_the_code_of_the_refusal_as_its_error() -> None:
     told.hear((100, accepted("a")))
     told.send("a", 101)
     refused = settled("a", "refused", code="http_502", status=502)
-    told.hear((120, refused), a=(Outcome.REFUSED, Code.BACKEND_5XX))
+    told.hear((120, refused), a=(MessageOutcome.REFUSED, Code.BACKEND_5XX))
     assert told.over[0].error == "backend_5xx"
     assert told.part("send").error == "backend_5xx"
     assert "first event" not in told.over[0].moments

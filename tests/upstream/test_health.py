@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.base.metrics import REGISTRY
-from proxy.base.outcomes import FAILURES, Code, Outcome
+from proxy.base.outcomes import FAILURES, Code, MessageOutcome
 from proxy.upstream.health import (
     AGAIN_SECONDS,
     FAILED_MOST,
@@ -139,19 +139,19 @@ def test_a_backend_is_down_after_some_messages_failed_and_up_after_one_success(
 ) -> None:
     health.answered(200)
     for _ in range(FAILED_MOST - 1):
-        health.concluded(Outcome.REFUSED, Code.BACKEND_5XX)
+        health.concluded(MessageOutcome.REFUSED, Code.BACKEND_5XX)
     # What is not its doing neither helps nor hurts.
-    health.concluded(Outcome.FAILED, Code.EXHAUSTED)
-    health.concluded(Outcome.COMPLETED, Code.INTERRUPTED)
+    health.concluded(MessageOutcome.FAILED, Code.EXHAUSTED)
+    health.concluded(MessageOutcome.COMPLETED, Code.INTERRUPTED)
     assert standing(health) == (True, None)
-    health.concluded(Outcome.UNKNOWN, Code.TIMEOUT)
+    health.concluded(MessageOutcome.UNKNOWN, Code.TIMEOUT)
     assert standing(health) == (False, Code.TIMEOUT)
     # An answer is not work.
     health.answered(200)
     health.opened()
     assert told(caplog) == ["messages"]
     assert standing(health) == (False, Code.TIMEOUT)
-    health.concluded(Outcome.COMPLETED, Code.OK)
+    health.concluded(MessageOutcome.COMPLETED, Code.OK)
     assert standing(health) == (True, None)
     assert told(caplog) == ["messages", "back"]
 
@@ -161,14 +161,14 @@ def test_failures_count_for_a_while_only(
 ) -> None:
     health.answered(200)
     for _ in range(FAILED_MOST):
-        health.concluded(Outcome.REFUSED, Code.BACKEND_5XX)
+        health.concluded(MessageOutcome.REFUSED, Code.BACKEND_5XX)
     assert standing(health) == (False, Code.BACKEND_5XX)
     clock.now += FAILED_SECONDS
     assert standing(health) == (True, None)
-    health.concluded(Outcome.REFUSED, Code.BACKEND_5XX)
+    health.concluded(MessageOutcome.REFUSED, Code.BACKEND_5XX)
     assert standing(health) == (True, None)
     for _ in range(FAILED_MOST - 1):
-        health.concluded(Outcome.REFUSED, Code.BACKEND_5XX)
+        health.concluded(MessageOutcome.REFUSED, Code.BACKEND_5XX)
     assert standing(health) == (False, Code.BACKEND_5XX)
     assert told(caplog) == ["messages", "messages"]
 

@@ -21,7 +21,7 @@ from adapters.offline.replay import ReplayClient, ReplayScript
 from adapters.wire.errors import NotSupported
 from proxy.app.app import create_app, create_listener
 from proxy.app.server import GRACE_SECONDS, listen, opened_sessions
-from proxy.base.clock import Ids
+from proxy.base.clock import IdSource
 from proxy.config.settings import (
     Address,
     BackendSettings,
@@ -82,7 +82,7 @@ class _Replaying(Backends):
     any_agent = True
 
     def __init__(
-        self, replay: ReplayPlan, settings: Settings, http: aiohttp.ClientSession, ids: Ids
+        self, replay: ReplayPlan, settings: Settings, http: aiohttp.ClientSession, ids: IdSource
     ) -> None:
         super().__init__(settings, http, ids)
         self._replay = replay

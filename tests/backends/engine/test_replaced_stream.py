@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 from adapters.engine.client import state
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from proxy.base.clock import Clock, Ids
+from proxy.base.clock import Clock, IdSource
 from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings, Settings
 from proxy.fanout.hub import entries_of
@@ -114,7 +114,7 @@ async def test_what_is_said_late_of_a_turn_is_no_part_of_the_next_one(
     async with TestServer(app) as server, aiohttp.ClientSession() as http:
         backend = BackendSettings(name="engine", dialect="engine", url=str(server.make_url("")))
         settings = Settings.model_validate({"backends": (backend,)})
-        sessions = Sessions(settings, journal, http, tasks=tasks, clock=Clock(), ids=Ids())
+        sessions = Sessions(settings, journal, http, tasks=tasks, clock=Clock(), ids=IdSource())
         await sessions.open()
         session, _ = await sessions.create_with(
             [said("one")], by="k", owner="k", route="engine", dialect="engine"
