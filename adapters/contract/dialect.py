@@ -29,7 +29,7 @@ class Dialect:
 
     Of its backends: `silence_seconds` is how long an open stream may bring no byte before it is
     taken for dead, where the configuration does not say. `chosen_names` says that a backend knows a
-    session by a name that whoever makes it chooses. `backend_settings` are the members of
+    session by a name that the one who makes it chooses. `backend_settings` are the members of
     `[backends.settings]` that other dialects do not have. `url_schemes` are those of a backend's
     URL, `other_urls` values that may stand in its place, and `example_url` is where one listens
     that somebody tries out.

@@ -38,10 +38,8 @@ CONNECT_SECONDS = 10.0
 """A backend that does not take a connection within this is down; aiohttp's own default is 30."""
 
 ANSWER_SECONDS = 60.0
-"""How long the head of an answer may take.
-
-`/execute` answers at once (engine page, section 6.4), the model's work comes later.
-"""
+"""How long the head of an answer may take: `/execute` answers at once (engine page, section 6.4),
+and the work of the model comes later."""
 
 SILENCE_SECONDS = 60.0
 """A stream without a byte for this long is dead, where neither the backend's configuration nor its
