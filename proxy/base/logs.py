@@ -41,9 +41,9 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     return _found(secrets).replaced(text, REDACTED)
 
 
-def _found(secrets: Iterable[str]) -> Values:
+def _found(secrets: Iterable[str]) -> SpelledValues:
     # Replacing a shorter one would only garble the text, and it protects nothing.
-    return Values(secret for secret in secrets if len(secret) >= 4)
+    return SpelledValues(secret for secret in secrets if len(secret) >= 4)
 
 
 class JsonFormatter(logging.Formatter):

@@ -54,7 +54,7 @@ class Driver:
     since what comes later would be said to an agent that knows less.
     """
 
-    script: Script
+    script: ReplayScript
     out: Driven
     _: dataclasses.KW_ONLY
     seconds: float

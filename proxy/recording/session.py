@@ -159,7 +159,9 @@ class RecordedExchange:
         if self._waiting:
             self._let_go(sealed=seals is None or seals(_joined(self._waiting)))
         now = self.of.now()
-        self._put(functools.partial(End, exchange=self._number, at=now, how=how, why=why), 0)
+        self._put(
+            functools.partial(ExchangeEnd, exchange=self._number, at=now, how=how, why=why), 0
+        )
 
     def __enter__(self) -> Self:
         """Begin a call to the backend."""
@@ -246,7 +248,7 @@ class SessionCapture:
 
     def _tell_left_out(self) -> None:
         for exchange, count in self._left_out.items():
-            record = LeftOut(at=self.now(), count=count, exchange=exchange)
+            record = MissingRecords(at=self.now(), count=count, exchange=exchange)
             self.background.put(self, functools.partial(self._add, record))
         self._left_out.clear()
 

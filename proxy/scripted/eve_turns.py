@@ -18,7 +18,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from proxy.base.clock import Clock, IdSource
-from proxy.scripted.backend import Backend, Followed, iso
+from proxy.scripted.backend import FollowedConversation, ScriptedBackend, iso
 from proxy.scripted.eve_frames import FRAMES
 from proxy.scripted.eve_requests import EvePost
 from proxy.scripted.faults import Faults

@@ -126,7 +126,9 @@ class _Exchange:
 
     def ended(self, how: Literal["ended", "broke", "left"], why: str | None = None) -> None:
         """Write the end."""
-        end = functools.partial(End, exchange=self.number, at=self.recorder.now(), how=how, why=why)
+        end = functools.partial(
+            ExchangeEnd, exchange=self.number, at=self.recorder.now(), how=how, why=why
+        )
         self.recorder.background.put(self, lambda: self._end(end))
 
     def failed(self, error: Exception) -> None:
