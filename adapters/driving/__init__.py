@@ -9,9 +9,11 @@ is tested as a table: state, what is heard, what follows.
 | part | its job | who uses it |
 |---|---|---|
 | `ledger` | what was sent to the backend, until its fate and its receipt are known | Engine, eve |
+| `echoes` | the same where one command posts several inputs, each with an echo | Herm |
+| `queue` | messages to a backend that takes one at a time | Herm |
 | `doubts` | inputs whose answer was lost, until a list tells what became of them | Engine, Herm |
 | `silence` | the same without a list: until the stream was silent for long enough | eve |
-| `asks` | open interactions, and what was answered to them | Engine, eve |
+| `asks` | open interactions, and what was answered to them | Engine, eve, Herm |
 | `held` | tool calls that wait until their permission is known | Engine, eve |
 | `again` | what was refused for now, or waits for something else, and when it is sent | Herm, eve |
 
@@ -32,6 +34,10 @@ from a codec's rooms.
 is not a field (`Doubts.looking`), or is handed in. A changed field is a new version of every state
 that holds the part.
 
+A Herm's state has the fields of its parts among its own, under names of its own: `asks`, `echoes`
+and `queue` are made over them. What a part needs of a record is a protocol, which both the part's
+own record and a dialect's have.
+
 **What a dialect keeps beside a part.** Indexes: an eve holds calls in each of its threads, and
 finds open requests by thread and by call (`holding` and `asks` in its client). What is in such an
 index, its room changes with the part.
@@ -51,8 +57,4 @@ a replay without ids, whose frames are compared by content: `adapters.engine.ali
 the same question, «is this frame new, known, or to be kept until more is read», and `alignment` is
 the model: values in, verdicts out, no event and no request. What they share beyond the question
 shows when the second one is built.
-
-**Of a Herm two rooms are not parts yet**: its inputs, since one command may post several, each with
-an echo of its own, and its requests, which others may answer too. What the parts lack for them is
-said in their docstrings.
 """

@@ -11,21 +11,50 @@ and the request can be answered again.
 Whether the log knows that an answer was taken is the ledger's business: `Given.command_id` is the
 link, which the codec follows.
 
-A dialect may keep records of its own, subclasses of `Ask` and `Given`: an eve's have the options,
-the eve turns in which it was asked, and what was posted together. Ids that were used before, and
-which requests of a thread are open, are that dialect's to remember.
-
-Herm will want the backend's names of a request, and answers that somebody else has given.
+A dialect may keep records of its own: subclasses of `Ask` and `Given`, as eve does, or others that
+have what `AskRecord` and `GivenRecord` name, as Herm does, whose stored fields have other names.
+Ids that were used before, and which requests of a thread are open, are that dialect's to remember.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from adapters.driving.part import Part
 from adapters.model import events as ev
 from adapters.model import raw
+
+
+class GivenRecord(Protocol):
+    """An answer, as the part reads it."""
+
+    @property
+    def command_id(self) -> str | None: ...
+    @property
+    def outcome(self) -> ev.InteractionOutcome: ...
+    @property
+    def scope(self) -> Literal["once", "session", "always"] | None: ...
+    @property
+    def claims(self) -> bool: ...
+    @property
+    def reply(self) -> ev.Answer | None: ...
+
+
+class AskRecord(Protocol):
+    """An open interaction, as the part reads it. `native_name` is what the backend also calls it;
+    `gone` says that the backend asks for it no more, without a word of what became of it."""
+
+    given: Any
+
+    @property
+    def thread_id(self) -> str: ...
+    @property
+    def call_id(self) -> str | None: ...
+    @property
+    def native_name(self) -> str | None: ...
+    @property
+    def gone(self) -> bool: ...
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,6 +70,11 @@ class Given:
     scope: Literal["once", "session", "always"] | None = None
     claims: bool = True
 
+    @property
+    def reply(self) -> ev.Answer | None:
+        """The answer as the log has it."""
+        return self.answer
+
 
 @dataclasses.dataclass(slots=True)
 class Ask:
@@ -51,15 +85,25 @@ class Ask:
     call_id: str | None = None
     given: Given | None = None
 
+    @property
+    def native_name(self) -> str | None:
+        """Nothing: the backend has one name for it."""
+        return None
 
-A = TypeVar("A", bound=Ask)
+    @property
+    def gone(self) -> bool:
+        """Whether the backend asks for it no more: it never says so without what became of it."""
+        return False
+
+
+A = TypeVar("A", bound=AskRecord)
 
 
 class Resolved(NamedTuple):
     """An interaction that is over: what was given, and the event that says so."""
 
-    given: Given | None
-    event: ev.Event
+    given: GivenRecord | None
+    event: ev.InteractionResolved
 
 
 @dataclasses.dataclass(slots=True)
@@ -72,9 +116,31 @@ class Asks(Part, Generic[A]):
         """Record that something is asked."""
         self.open[request_id] = ask
 
-    def give(self, request_id: str, given: Given) -> None:
+    def give(self, request_id: str, given: GivenRecord) -> None:
         """Record that an answer is being sent. The newest counts."""
         self.open[request_id].given = given
+
+    def give_elsewhere(self, request_id: str, given: GivenRecord) -> None:
+        """Record the answer of somebody else. One of ours that is on its way counts."""
+        ask = self.open.get(request_id)
+        if ask is not None and ask.given is None:
+            ask.given = given
+
+    def find(self, name: str) -> str | None:
+        """Return the request that has a name: its id, else what the backend also calls it."""
+        if name in self.open:
+            return name
+        return next((id_ for id_, ask in self.open.items() if ask.native_name == name), None)
+
+    def of_call(self, call_id: str) -> str | None:
+        """Return the request that is about a call."""
+        return next((id_ for id_, ask in self.open.items() if ask.call_id == call_id), None)
+
+    def answered(self) -> list[str]:
+        """Return the requests that are answered if the agent works again: those to which an answer
+        was given, or that are gone; where there is none, the only one that is open."""
+        found = [id_ for id_, ask in self.open.items() if ask.given is not None or ask.gone]
+        return list(self.open) if not found and len(self.open) == 1 else found
 
     def given_by(self, command_id: str) -> str | None:
         """Return the request that a command answers, None where that is not open."""
@@ -89,7 +155,8 @@ class Asks(Part, Generic[A]):
         if request_id is None:
             return []
         ask = self.open[request_id]
-        given, ask.given = ask.given, None
+        given: GivenRecord | None = ask.given
+        ask.given = None
         if given is None or not given.claims:
             return []
         return [
@@ -105,10 +172,10 @@ class Asks(Part, Generic[A]):
         ask = self.open.pop(request_id, None)
         if ask is None:
             return None
-        given = ask.given
+        given: GivenRecord | None = ask.given
         known: dict[str, Any] = {"outcome": "unknown"}
         if given is not None:
-            known = {"outcome": given.outcome, "answer": given.answer, "scope": given.scope}
+            known = {"outcome": given.outcome, "answer": given.reply, "scope": given.scope}
         event = ev.InteractionResolved(
             thread_id=ask.thread_id, turn_id=turn_id, request_id=request_id, **(known | said)
         )

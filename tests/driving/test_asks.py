@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from adapters.model.raw import released
 WORDS = ev.Answer(text="blue")
 YES = Given("c", "approved", ev.Answer(option_ids=("approve",)), "once")
 STOP = Given("c", "denied", claims=False)
+THEIRS = Given(None, "approved")
 
 
 def asks(given: Given | None = None, *, thread_id: str = ev.MAIN) -> Asks[Ask]:
@@ -44,6 +46,17 @@ def asks(given: Given | None = None, *, thread_id: str = ev.MAIN) -> Asks[Ask]:
         (asks(YES), lambda a: a.release("d", "t"), [], asks(YES)),
         (asks(), lambda a: a.release("c", "t"), [], asks()),
         (asks(YES), lambda a: a.clear(), None, Asks()),
+        # Somebody else may answer, where we have not.
+        (asks(), lambda a: a.give_elsewhere("r", THEIRS), None, asks(THEIRS)),
+        (asks(YES), lambda a: a.give_elsewhere("r", THEIRS), None, asks(YES)),
+        (asks(), lambda a: a.give_elsewhere("s", THEIRS), None, asks()),
+        # A request is found by its id, and by the call that it is about.
+        (asks(), lambda a: (a.find("r"), a.find("s")), ("r", None), asks()),
+        (asks(), lambda a: (a.of_call("call"), a.of_call("c")), ("r", None), asks()),
+        # Work shows that is answered what an answer was given to, or else the only one.
+        (asks(YES), lambda a: a.answered(), ["r"], asks(YES)),
+        (asks(), lambda a: a.answered(), [], asks()),
+        (Asks({"q": Ask("question")}), lambda a: a.answered(), ["q"], Asks({"q": Ask("question")})),
     ],
 )
 def test_an_answer_is_given_and_released(
@@ -92,3 +105,24 @@ def test_a_child_s_interaction_is_resolved_on_its_thread() -> None:
     found = asks(thread_id="child").resolve("r", None)
     assert found is not None
     assert (found.event.thread_id, found.event.turn_id) == ("child", None)
+
+
+@dataclasses.dataclass(slots=True)
+class Named:
+    """A record of a dialect, which has names and ends of its own."""
+
+    given: Given | None = None
+    native_name: str | None = None
+    gone: bool = False
+    thread_id: str = ev.MAIN
+    call_id: str | None = None
+
+
+def test_a_record_of_a_dialect_has_a_name_at_the_backend_and_may_be_gone() -> None:
+    found: Asks[Named] = Asks(
+        {"q": Named(native_name="e-1"), "e-1": Named(), "r": Named(gone=True)}
+    )
+    assert [found.find(name) for name in ("q", "e-1", "e-2")] == ["q", "e-1", None]
+    del found.open["e-1"]
+    assert found.find("e-1") == "q"
+    assert found.answered() == ["r"]

@@ -12,19 +12,19 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-import orjson
-
 from adapters.driving.doubts import Doubt
 from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.abilities import ABILITIES, check
-from adapters.herm.client.asks import SEALED_NAMES, Asks
+from adapters.herm.client.answers import SEALED_NAMES
+from adapters.herm.client.asks import Asks
 from adapters.herm.client.catching_up import CatchingUp
 from adapters.herm.client.doubts import InDoubt
-from adapters.herm.client.inputs import Inputs, expected
+from adapters.herm.client.echoes import InputEchoes
+from adapters.herm.client.inputs import Inputs
 from adapters.herm.client.numbers import Numbers
 from adapters.herm.client.reading import Reading
-from adapters.herm.client.records import RECORDS, First, Place, State, become
+from adapters.herm.client.records import RECORDS, Place, Sent, State, become
 from adapters.herm.client.sessions import Sessions
 from adapters.herm.client.texts import Texts
 from adapters.herm.client.turns import Turns
@@ -84,7 +84,7 @@ class HermClient(ClientCodec):
             self._calls,
             self._numbers,
             self._texts,
-            self._inputs,
+            InputEchoes(s, self._numbers, self._asks, self._inputs),
             self._turns,
             work,
             in_doubt,
@@ -107,37 +107,8 @@ class HermClient(ClientCodec):
     def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
         self._kept.touched = self._s.wanted = True
         if self._s.session is None:
-            return self._create(command_id, command)
-        return self._step(command_id, command)
-
-    def _create(self, command_id: str, command: cmd.AnyCommand) -> Call:
-        """Make the session first; the command follows when the backend has it and the stream is
-        open."""
-        call = self._sessions.create(command_id, command)
-        if isinstance(command, cmd.SendMessage):
-            self._s.pending = expected(command_id, command)
-        self._s.first = First(command_id, cmd.dump_command(command))
-        return call
-
-    def _step(self, command_id: str, command: cmd.AnyCommand) -> Call:
-        assert self._s.session is not None
-        match command:
-            case cmd.SendMessage():
-                return self._inputs.message(command_id, command)
-            case cmd.Steer():
-                payload = {"type": "user.steer", "message": command.text}
-                return self._inputs.post(payload, command_id)
-            case cmd.Interrupt():
-                payload = {"type": "user.interrupt"}
-                if command.note:
-                    payload["message"] = command.note
-                return self._inputs.post(payload, command_id)
-            case cmd.AnswerInteraction():
-                return self._inputs.post(self._asks.answer(command_id, command), command_id)
-            case cmd.Archive() | cmd.Reset() | cmd.Delete() | cmd.UpdateSession():
-                return posts.administer(self._s.session, command_id, command)
-            case _:
-                raise NotSupported(f"herm: nothing carries `{command.TYPE}`")
+            return self._sessions.create(command_id, command)
+        return self._inputs.submit(command_id, command)
 
     def submit_answers(
         self,
@@ -151,26 +122,27 @@ class HermClient(ClientCodec):
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
         """Look for the envelope of a command in the list: what is there was taken."""
         self._kept.touched = True
-        s, inputs = self._s, self._inputs
+        s, inputs, sessions = self._s, self._inputs, self._sessions
         if s.session is None:
             # Nothing was said yet: a session that was perhaps made is empty, and another is made.
-            return self._create(command_id, command) if self._sessions.has_agent else None
+            return sessions.create(command_id, command) if sessions.has_agent else None
         if inputs.is_to_be_posted(command_id):
             return None
         if not isinstance(
             command, cmd.SendMessage | cmd.Steer | cmd.Interrupt | cmd.AnswerInteraction
         ):
             return None
-        item = inputs.unsettled(command_id)
+        item = s.echoes.unsettled(command_id)
         other = None if item is None else item.other
-        if other or not inputs.was_sent(command_id):
+        if other or not s.echoes.was_sent(command_id):
             # A crash came before the state was stored, or before it was posted otherwise: what was
             # sent is worked out again, and not sent as it was.
             try:
-                call = self._step(command_id, command)
+                call = inputs.submit(command_id, command)
             except NotSupported:
-                # It has become pointless, but not undone: the list may show it all the same.
-                inputs.note_lost(command_id)
+                # It has become pointless, but not undone: the list may show it all the same,
+                # though no echo is known as its own.
+                s.sent.append(Sent(command_id, ""))
             else:
                 if other:
                     inputs.post_otherwise(call, other)
@@ -181,21 +153,15 @@ class HermClient(ClientCodec):
 
     def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
         self._kept.touched = True
-        for name in command_ids:
-            self._inputs.forget(name)
-        return [event for name in command_ids for event in self._asks.release(name)]
+        return [event for name in command_ids for event in self._inputs.forget(name)]
 
     def take_calls(self) -> list[Call]:
         calls = [*self._calls, *self._inputs.take()]
         self._calls.clear()
-        first = self._s.first
-        if first is not None and self._s.session is not None and (self._live or self._tried):
+        if self._s.session is not None and (self._live or self._tried):
             # The stream is open, or cannot be had: then the list tells what it would have.
-            self._s.first = None
-            if self._inputs.is_expected(first.command_id):
-                calls.append(self._inputs.post_message())
-            else:
-                calls.append(self._step(first.command_id, cmd.decode_command(first.command)))
+            first = self._inputs.first()
+            calls += [] if first is None else [first]
         self._kept.touched = self._kept.touched or bool(calls)
         return calls
 
@@ -243,19 +209,16 @@ class HermClient(ClientCodec):
                 # It may tell the number that a frame waits for.
                 return out + self._reading.go_on(now)
             case "session":
-                return self._looked(response)
+                out, idle = self._sessions.looked(response)
+                if idle and self._s.works and not self._s.paused:
+                    # Its end is in a list that is read now, or in none.
+                    start = self._catching_up.start(look=True, ends=self._s.turn)
+                    self._calls.append(start)
+                return out
             case name if name in _ADMINISTRATION:
                 return self._sessions.administered(call, response, now)
             case _:
                 return self._catching_up.listed(call, response, now) + self._reading.work_off(now)
-
-    def _looked(self, response: Response) -> list[ev.Event]:
-        """Hear what the session object says: whether the turn still runs, above all."""
-        out, idle = self._sessions.looked(response)
-        if idle and self._s.works and not self._s.paused:
-            # Its end is in a list that is read now, or in none.
-            self._calls.append(self._catching_up.start(look=True, ends=self._s.turn))
-        return out
 
     @property
     def held_back(self) -> Collection[str]:
@@ -279,24 +242,13 @@ class HermClient(ClientCodec):
             case "events" if sent:
                 out = self._unsure(call)
             case name if name in ("events", "create", *_ADMINISTRATION):
-                out = self._not_done(call, info, sent)
+                out = self._inputs.not_done(call, info, sent=sent)
             case _:
                 out = self._catching_up.failed(call, info.message, now) + self._reading.work_off(
                     now
                 )
         self._set_alarm()
         return out
-
-    def _not_done(self, call: Call, info: ev.ErrorInfo, sent: bool) -> list[ev.Event]:
-        assert call.command_id is not None
-        if call.name == "create":
-            self._s.first = None
-        if self._inputs.is_expected(call.command_id):
-            self._s.pending = None
-        # A session that was perhaps made is never used: what should have been said there was not.
-        if not sent or call.name == "create":
-            return self._inputs.refused(call, info)
-        return self._inputs.settle(call.command_id, "unknown", info)
 
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
         self._live = False
@@ -342,7 +294,7 @@ class HermClient(ClientCodec):
     def tick(self, now: int) -> list[ev.Event]:
         self._kept.touched = True
         catching_up = self._catching_up
-        self._inputs.tick(now)
+        self._s.queue.tick(now)
         if catching_up.hole_at is not None and now >= catching_up.hole_at:
             self._calls.append(catching_up.start(now, hole=True))
         out = self._reading.work_off(now) if catching_up.retry(now) else []
@@ -356,7 +308,7 @@ class HermClient(ClientCodec):
 
     def _set_alarm(self) -> None:
         fill = self._catching_up.fill
-        times = [self._inputs.retry_at, self._catching_up.hole_at]
+        times = [self._s.queue.due, self._catching_up.hole_at]
         if not self._catching_up.waits:
             # What was missed may still come.
             times.append(self._turns.due)
@@ -371,23 +323,14 @@ class HermClient(ClientCodec):
 
     @property
     def position(self) -> bytes:
-        return self._kept.position(self._place(), self._state)
-
-    def _place(self) -> bytes:
-        at = self._at
-        return orjson.dumps(
-            [at.frames, at.mark, at.delta_mark, at.last_id, at.listed, at.blocks, at.texts]
-        )
-
-    def _state(self) -> bytes:
-        return ev.format_state(self._s)
+        return self._kept.position(self._at.dump(), self._s.dump)
 
     def snapshot(self) -> bytes:
-        return self._kept.snapshot(self._place(), self._state())
+        return self._kept.snapshot(self._at.dump(), self._s.dump())
 
     @property
     def changed(self) -> bool:
-        return self._kept.changed(self._state)
+        return self._kept.changed(self._s.dump)
 
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
         first, later = self._kept.restore(snapshot, position)

@@ -7,6 +7,8 @@ from typing import Any
 
 from adapters.herm import wire
 from adapters.herm.client.envelopes import text_in
+from adapters.herm.client.records import Message
+from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json, rest_of
@@ -87,3 +89,25 @@ def block_of(block: Any) -> Any:
         rest = rest_of(block, frozenset({"type", "text"}))
         return ev.Text(text=block["text"], extra=rest)
     return ev.Other(dialect=wire.DIALECT, value=block)
+
+
+def message_of(command_id: str, command: cmd.SendMessage) -> Message:
+    """Return a message as it is remembered until its turn."""
+    content = [block.model_dump(mode="json", exclude_defaults=True) for block in command.content]
+    return Message(
+        command_id=command_id,
+        content=content,
+        blocks=content_blocks(command.content, command.client_context),
+        policy=command.policy,
+    )
+
+
+def foreign_message(id_: str, text: str, turn: str | None) -> ev.Event:
+    """Return a message of somebody else."""
+    return ev.MessageReceived(
+        thread_id=ev.MAIN,
+        turn_id=turn,
+        message_id=id_,
+        content=(ev.Text(text=text),),
+        native=ev.NativeRef(dialect=wire.DIALECT, id=id_, type="user.message"),
+    )

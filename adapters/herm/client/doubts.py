@@ -26,10 +26,10 @@ class InDoubt:
         doubts = self._s.doubts
         out: list[ev.Event] = []
         for command_id in list(doubts.open):
-            mine = self._s.pending if self._inputs.is_expected(command_id) else None
+            mine = self._s.queue.next if self._s.queue.is_next(command_id) else None
             # Its echo was in the list, or its turn.
             settled = mine is not None and mine.settled
-            shown = settled or self._inputs.unsettled(command_id) is None
+            shown = settled or self._s.echoes.unsettled(command_id) is None
             evidence = Evidence.SHOWN if shown else unread or Evidence.MISSING
             match doubts.hear(command_id, evidence, now, begun=begun):
                 case Verdict.TELL:
@@ -43,16 +43,16 @@ class InDoubt:
         return out
 
     def _not_shown(self, command_id: str, *, read: bool) -> list[ev.Event]:
-        s, item = self._s, self._inputs.unsettled(command_id)
+        s, item = self._s, self._s.echoes.unsettled(command_id)
         assert item is not None
         if item.interrupts and item.message is not None and not s.works:
             # There is nothing to withdraw any more, and the message was not posted yet.
-            self._inputs.forget_sent(command_id)
-            self._inputs.say_next(item.message)
+            s.echoes.forget(command_id)
+            s.queue.hold(item.message, busy=s.works)
             return []
-        expected = self._inputs.is_expected(command_id)
+        expected = s.queue.is_next(command_id)
         if expected:
-            s.pending = None
+            s.queue.drop_next()
         # Where inputs are not listed, a message that was taken would have begun a turn, and what
         # follows an interrupt was not posted yet; of the others nothing tells.
         if item.interrupts or (read and (s.lists_inputs or expected)):
@@ -66,4 +66,4 @@ class InDoubt:
             )
             out = self._inputs.settle(command_id, "unknown", lost)
         # It never arrived: what it answers is open as before, and is to be answered again.
-        return out + self._asks.release(command_id)
+        return out + s.asks.release(command_id)

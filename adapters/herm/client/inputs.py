@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from adapters.driving.again import Patience
-from adapters.herm import wire
 from adapters.herm.client import posts
+from adapters.herm.client.answers import other_sealed, request_named
 from adapters.herm.client.asks import Asks
-from adapters.herm.client.contents import content_blocks
+from adapters.herm.client.contents import message_of
 from adapters.herm.client.envelopes import (
     envelopes_of,
     id_of,
@@ -26,14 +26,14 @@ from adapters.herm.client.envelopes import (
     key_of,
     sequence_of,
     short,
-    text_in,
 )
 from adapters.herm.client.numbers import Numbers
-from adapters.herm.client.records import KEPT, KEPT_BYTES, Foreign, Message, Sent, State
+from adapters.herm.client.records import Message, Sent, State
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, Response
+from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import parse_json
 
 RETRY_MS = 2_000
@@ -71,34 +71,48 @@ class Inputs:
 
     # Going out.
 
-    def message(self, command_id: str, command: cmd.SendMessage) -> Call:
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
+        """Return the call that carries a command of a session that there is."""
+        assert self._s.session is not None
+        match command:
+            case cmd.SendMessage():
+                return self._message(command_id, command)
+            case cmd.Steer():
+                return self.post({"type": "user.steer", "message": command.text}, command_id)
+            case cmd.Interrupt():
+                said = {"message": command.note} if command.note else {}
+                return self.post({"type": "user.interrupt", **said}, command_id)
+            case cmd.AnswerInteraction():
+                return self.post(self._asks.answer(command_id, command), command_id)
+            case cmd.Archive() | cmd.Reset() | cmd.Delete() | cmd.UpdateSession():
+                return posts.administer(self._s.session, command_id, command)
+            case _:
+                raise NotSupported(f"herm: nothing carries `{command.TYPE}`")
+
+    def _message(self, command_id: str, command: cmd.SendMessage) -> Call:
         """Return the call that carries a message, now or in its turn."""
         s = self._s
         assert s.session is not None
-        busy = s.works
-        message = expected(command_id, command)
-        if busy and command.policy == "steer":
+        message = message_of(command_id, command)
+        if s.works and command.policy == "steer":
             words = ev.text_of(command.content)
             # Where the turn is over when it arrives, it is a message after all.
             return self.post({"type": "user.steer", "message": words}, command_id, message=message)
-        if s.pending is not None and s.pending.command_id != command_id:
-            # One message at a time: it follows when that one's turn is over.
-            s.later.append(message)
-            return posts.look(s.session, command_id)
-        if busy and command.policy == "withdraw":
+        alone = s.pending is None or s.queue.is_next(command_id)
+        if alone and s.works and command.policy == "withdraw":
             # What is asked goes with its turn. The message is posted when that has ended, and when
             # it is known that the interrupt was there: one that came later would stop the message.
             return self.post({"type": "user.interrupt"}, command_id, message=message)
-        s.pending = message
-        return self.post_message()
+        if s.queue.add(message):
+            return self.post_message(message)
+        # One message at a time: it follows when that one's turn is over.
+        return posts.look(s.session, command_id)
 
-    def post_message(self) -> Call:
-        """Return the POST of the message that is expected."""
-        pending = self._s.pending
-        assert pending is not None
-        pending.again.sent()
-        payload = {"type": "user.message", "content": pending.blocks}
-        return self.post(payload, pending.command_id)
+    def post_message(self, message: Message) -> Call:
+        """Return the POST of the message that is next."""
+        message.again.sent()
+        payload = {"type": "user.message", "content": message.blocks}
+        return self.post(payload, message.command_id)
 
     def take(self) -> list[Call]:
         """Return, once, the next steps of commands: what is posted otherwise, and the message whose
@@ -107,31 +121,22 @@ class Inputs:
         calls = []
         again, self._again = self._again, {}
         for command_id, (payload, alone) in again.items():
-            item = self.unsettled(command_id)
+            item = s.echoes.unsettled(command_id)
             message = None if item is None else item.message
             calls.append(self.post(payload, command_id, single=alone, message=message))
-        if s.later and s.pending is None and not s.works and s.session:
-            s.pending = s.later.pop(0)
-            s.pending.again.wait()
-            s.pending.again.let_go()
-        if s.pending is not None and s.pending.again.ready:
-            calls.append(self.post_message())
+        ready = s.queue.ready(free=not s.works and bool(s.session))
+        if ready is not None:
+            calls.append(self.post_message(ready))
         return calls
 
-    @property
-    def retry_at(self) -> int | None:
-        """When the message that was refused for now is posted again."""
-        return None if self._s.pending is None else self._s.pending.again.due
-
-    def tick(self, now: int) -> None:
-        """Post the message that was refused for now when its time has come."""
-        if self._s.pending is not None:
-            self._s.pending.again.tick(now)
-
-    def turn_over(self) -> None:
-        """Post the message that waits for it."""
-        if self._s.pending is not None:
-            self._s.pending.again.let_go()
+    def first(self) -> Call | None:
+        """Return, once, the call of the command that the session was made for."""
+        first, self._s.first = self._s.first, None
+        if first is None:
+            return None
+        if self._s.pending is not None and self._s.queue.is_next(first.command_id):
+            return self.post_message(self._s.pending)
+        return self.submit(first.command_id, cmd.decode_command(first.command))
 
     def post_otherwise(self, call: Call, how: Literal["single", "other"]) -> None:
         """Post the input of a call once more, in the other spelling or as the other kind of
@@ -141,9 +146,9 @@ class Inputs:
         alone = "events" not in value
         payload = value if alone else value["events"][0]
         if how == "other":
-            payload = self._asks.other_sealed(payload)
+            payload = other_sealed(payload)
         self._again[call.command_id] = payload, alone or how == "single"
-        item = self.unsettled(call.command_id)
+        item = self._s.echoes.unsettled(call.command_id)
         if item is not None:
             item.other = how
 
@@ -183,44 +188,24 @@ class Inputs:
     ) -> None:
         """Remember an input that is posted, to know its echo."""
         self._s.posted = True
-        key = key_of(payload)
-        self.forget_sent(command_id, key)
-        self._s.sent.append(Sent(command_id, key, message=message))
-        del self._s.sent[:-KEPT]
+        self._s.echoes.expect(Sent(command_id, key_of(payload), message=message))
 
-    def note_lost(self, command_id: str) -> None:
-        """Remember an input that was posted and that cannot be worked out again: no echo is known
-        as its own, but the list may show it."""
-        self._s.sent.append(Sent(command_id, ""))
-
-    def forget(self, command_id: str) -> None:
-        """Expect nothing more of a command, nor post it."""
+    def forget(self, command_id: str) -> list[ev.Event]:
+        """Expect nothing more of a command, nor post it; what it answers may be answered again."""
         s = self._s
         s.doubts.forget(command_id)
         self._again.pop(command_id, None)
-        s.sent = [item for item in s.sent if item.command_id != command_id]
-        s.later = [message for message in s.later if message.command_id != command_id]
-        if self.is_expected(command_id):
-            s.pending = None
+        s.echoes.drop(command_id)
+        s.queue.drop(command_id)
         if s.first is not None and s.first.command_id == command_id:
             s.first = None
-
-    def was_sent(self, command_id: str) -> bool:
-        """Say whether an input was posted and is remembered."""
-        return any(item.command_id == command_id for item in self._s.sent)
-
-    def is_expected(self, command_id: str) -> bool:
-        """Say whether a command is the message that waits for its turn."""
-        pending = self._s.pending
-        return pending is not None and pending.command_id == command_id
+        return s.asks.release(command_id)
 
     def is_to_be_posted(self, command_id: str) -> bool:
         """Say whether a command was not posted yet, or refused for now and so not taken."""
-        s = self._s
-        held = s.pending if s.pending is not None and s.pending.again.waits else None
-        waiting = [item for item in (s.first, held, *s.later) if item is not None]
+        waiting = [item for item in (self._s.first, *self._s.queue.unsent()) if item is not None]
         known = any(item.command_id == command_id for item in waiting)
-        return known and self.unsettled(command_id) is None
+        return known and self._s.echoes.unsettled(command_id) is None
 
     # Answers of a POST.
 
@@ -254,7 +239,7 @@ class Inputs:
         out = self.refused(call, error)
         if response.status in _NOT_ASKED and error.code != _DEPLOYS and len(payloads) == 1:
             # Nothing waits for it any more, and nobody knows why. Of several it may be one only.
-            out += self._asks.resolve(self._asks.asked_by(payload), None)
+            out += self._asks.resolve(self._s.asks.find(request_named(payload)) or "", None)
         return out
 
     def refused(self, call: Call, error: ev.ErrorInfo) -> list[ev.Event]:
@@ -262,38 +247,37 @@ class Inputs:
         out: list[ev.Event] = []
         for command_id in call.command_ids:
             out += self.settle(command_id, "refused", error)
-            out += self._asks.release(command_id)
+            out += self._s.asks.release(command_id)
         return out
+
+    def not_done(self, call: Call, error: ev.ErrorInfo, *, sent: bool) -> list[ev.Event]:
+        """Record that a call failed: its commands were not carried, or nobody knows."""
+        assert call.command_id is not None
+        if call.name == "create":
+            self._s.first = None
+        if self._s.queue.is_next(call.command_id):
+            self._s.queue.drop_next()
+        # A session that was perhaps made is never used: what should have been said there was not.
+        if not sent or call.name == "create":
+            return self.refused(call, error)
+        return self.settle(call.command_id, "unknown", error)
 
     def _follows(self, command_id: str, now: int) -> bool:
         """Post a message that was to steer or to interrupt a turn, which is over, as a message; the
         refusal proves that it was not taken."""
-        item = self.unsettled(command_id)
+        item = self._s.echoes.unsettled(command_id)
         if item is None or item.message is None:
             return False
-        self.forget_sent(command_id)
-        if self.say_next(item.message):
+        self._s.echoes.forget(command_id)
+        if self._s.queue.hold(item.message, busy=self._s.works):
             # The stream is behind: it is about to say that the turn is over.
             item.message.again.wait(now + RETRY_MS)
         return True
 
-    def say_next(self, message: Message) -> bool:
-        """Post a message as soon as no turn runs and none is on its way; say whether it is held for
-        the end of the turn."""
-        s = self._s
-        if s.pending is not None:
-            s.later.append(message)
-            return False
-        s.pending = message
-        message.again.wait()
-        if not s.works:
-            message.again.let_go()
-        return s.works
-
     def _message_refused(
         self, command_id: str, response: Response, error: ev.ErrorInfo, now: int
     ) -> list[ev.Event]:
-        pending = self._s.pending
+        pending = self._s.queue.next
         if pending is None or pending.command_id != command_id:
             return []
         status = response.status
@@ -302,9 +286,9 @@ class Inputs:
         patience = _NOT_READY if not_ready else _BUSY
         if waits and pending.again.refused(now, patience, posts.retry_after(response)):
             # Section 9: on a 409 wait for `session.status_idle`, or for a while.
-            self.forget_sent(command_id)
+            self._s.echoes.forget(command_id)
             return []
-        self._s.pending = None
+        self._s.queue.drop_next()
         return self.settle(command_id, "refused", error)
 
     def _taken(
@@ -318,14 +302,14 @@ class Inputs:
         self._s.inputs_mark = max(self._s.inputs_mark, sequence or 0)
         key = key_of(payload)
         # A command may have posted several inputs, each of which has its own echo.
-        items = [i for i in self._s.sent if (i.command_id, i.key) == (command_id, key)]
+        items = self._s.echoes.of(command_id, key)
         # Without one its echo was faster.
-        out = [event for item in items for event in self._took(item, payload, sequence)]
+        out = [event for item in items for event in self.took(item, payload, sequence)]
         if id_:
-            self._remember_id(id_, command_id, key)
+            self._s.echoes.know(short(f"{id_} {key}"), command_id, key)
         return out
 
-    def _took(self, item: Sent, payload: dict[str, Any], sequence: int | None) -> list[ev.Event]:
+    def took(self, item: Sent, payload: dict[str, Any], sequence: int | None) -> list[ev.Event]:
         """Return what it means that the backend took an input of ours."""
         command_id, pending = item.command_id, self._s.pending
         match payload["type"]:
@@ -344,7 +328,7 @@ class Inputs:
                     # A message that withdraws: it follows when the turn has ended.
                     message, item.message, item.step = item.message, None, True
                     self._s.doubts.forget(command_id)
-                    self.say_next(message)
+                    self._s.queue.hold(message, busy=self._s.works)
                     return []
         return self.settle(command_id, "taken")
 
@@ -373,150 +357,28 @@ class Inputs:
     def settle(
         self, command_id: str, outcome: raw.InputOutcome, error: ev.ErrorInfo | None = None
     ) -> list[ev.Event]:
-        """Settle a posted input, once; what was taken is remembered until its echo is seen."""
-        for item in self._s.sent:
-            if item.command_id == command_id and not item.step:
-                if item.settled:
-                    return []
-                item.settled = True
-                # It is not said as a message any more.
-                item.message = None
-        self._s.doubts.forget(command_id)
-        if outcome != "taken":
-            self.forget_sent(command_id)
-        return [raw.settled(command_id, outcome, error)]
+        """Settle a command, once; what was taken is remembered until its echo is seen."""
+        told = self._s.echoes.settle(command_id, outcome, error)
+        if told:
+            self._s.doubts.forget(command_id)
+        return told
 
     def settle_pending(self) -> list[ev.Event]:
         """Settle the message that waits for its turn as taken."""
-        pending = self._s.pending
-        if pending is None or pending.settled:
-            return []
-        pending.settled = True
-        return self.settle(pending.command_id, "taken")
-
-    # Echoes: our own inputs, and those that others sent.
-
-    def shown(
-        self, type_: str, envelope: dict[str, Any], payload: dict[str, Any]
-    ) -> list[ev.Event]:
-        """Hear of an input that the stream or the list shows."""
-        id_, number = id_of(envelope), sequence_of(envelope)
-        self._numbers.know_input(number)
-        payload = {**payload, "type": type_}
-        key = key_of(payload)
-        command_id = self._s.ids.get(short(f"{id_} {key}")) if id_ else None
-        if command_id is not None:
-            return self._done(command_id) if envelope.get("status") == "complete" else []
-        mine = next((item for item in self._s.sent if item.key == key), None)
-        if mine is not None:
-            # Our input came back before we knew its id: it was taken.
-            command_id = mine.command_id
-            out = [] if mine.settled else self._took(mine, payload, number)
-            self._s.sent = [item for item in self._s.sent if item is not mine]
-            if id_:
-                self._remember_id(id_, command_id, key)
-            if envelope.get("status") == "complete":
-                out += self._done(command_id)
-            return out
-        if self._numbers.is_known_input(id_, number, key):
-            return []
-        self._numbers.know_foreign(id_, number, key)
-        return self._foreign(type_, id_, payload)
-
-    def _done(self, command_id: str) -> list[ev.Event]:
-        request_id, request = self._asks.answered_by(command_id)
-        return [] if request is None else self._asks.resolve(request_id, None)
-
-    def _foreign(self, type_: str, id_: str, payload: dict[str, Any]) -> list[ev.Event]:
-        s = self._s
-        match type_:
-            case "user.message":
-                text = wire.text_of_blocks(payload.get("content"))
-                id_ = id_ or f"message-{s.turns}-{len(s.inbox)}"
-                if s.turn is None and self._has_room(text):
-                    s.inbox.append(Foreign(id_, text))
-                    return []
-                return [foreign_message(id_, text, s.turn)]
-            case "user.steer" if s.turn is not None:
-                text = text_in(payload, "message") or ""
-                return [ev.GuidanceReceived(thread_id=ev.MAIN, turn_id=s.turn, text=text)]
-            case "user.interrupt":
-                s.interrupting = s.turn is not None
-            case _:
-                self._asks.answered_elsewhere(payload)
-        return []
-
-    def _has_room(self, text: str) -> bool:
-        """Say whether a message of others can wait for the turn that it begins; one that cannot is
-        shown where it came."""
-        inbox = self._s.inbox
-        size = sum(len(message.text) for message in inbox) + len(text)
-        return len(inbox) < KEPT and size <= KEPT_BYTES
-
-    def _remember_id(self, id_: str, command_id: str, key: str) -> None:
-        self.forget_sent(command_id, key)
-        self._s.ids[short(f"{id_} {key}")] = command_id
-        for old in list(self._s.ids)[:-KEPT]:
-            del self._s.ids[old]
-
-    def unsettled(self, command_id: str) -> Sent | None:
-        """Return the input that a command has posted last, if nothing is known of it yet."""
-        waits = (item for item in self._s.sent if not item.settled and not item.step)
-        return next((item for item in waits if item.command_id == command_id), None)
+        message = self._s.queue.settle()
+        return [] if message is None else self.settle(message.command_id, "taken")
 
     def held_back(self) -> list[str]:
         """Return the commands of the messages that wait here for the end of a turn, or since they
         were refused for now."""
-        s = self._s
-        if not s.session:
-            # What makes it may be on its way with one of them.
-            return []
-        waiting = [message.command_id for message in s.later]
-        if s.pending is not None and s.pending.again.waits:
-            waiting.append(s.pending.command_id)
-        return waiting
+        # Without a session, what makes it may be on its way with one of them.
+        return [one.command_id for one in self._s.queue.unsent()] if self._s.session else []
 
     def never_posted(self) -> list[Message]:
         """Return the messages that were never posted, or are to be posted again."""
-        s = self._s
-        waiting = list(s.later)
-        if s.pending is not None and s.pending.again.waits:
-            waiting.append(s.pending)
-        for item in s.sent:
+        waiting = self._s.queue.unsent()
+        for item in self._s.sent:
             if item.interrupts and item.message is not None:
                 waiting.append(item.message)
                 item.message = None
         return waiting
-
-    def forget_sent(self, command_id: str, key: str | None = None) -> None:
-        """Forget an input that was posted; without a key all of a command but the steps that it has
-        taken, whose echoes are still to come."""
-
-        def is_over(item: Sent) -> bool:
-            if item.command_id != command_id:
-                return False
-            return not item.step if key is None else item.key == key
-
-        self._s.sent = [item for item in self._s.sent if not is_over(item)]
-
-
-def expected(command_id: str, command: cmd.SendMessage) -> Message:
-    """Return a message as it is remembered until its turn."""
-    content = [block.model_dump(mode="json", exclude_defaults=True) for block in command.content]
-    return Message(
-        command_id=command_id,
-        content=content,
-        blocks=content_blocks(command.content, command.client_context),
-        policy=command.policy,
-    )
-
-
-def foreign_message(id_: str, text: str, turn: str | None) -> ev.Event:
-    """Return a message of somebody else."""
-    return ev.MessageReceived(
-        thread_id=ev.MAIN,
-        turn_id=turn,
-        message_id=id_,
-        content=(ev.Text(text=text),),
-        native=ev.NativeRef(dialect=wire.DIALECT, id=id_, type="user.message"),
-    )

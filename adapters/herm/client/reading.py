@@ -13,8 +13,8 @@ from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.catching_up import CatchingUp, Fill
 from adapters.herm.client.doubts import InDoubt
+from adapters.herm.client.echoes import InputEchoes
 from adapters.herm.client.envelopes import ENVELOPE_KEYS, Seen, id_of, sequence_of, text_in
-from adapters.herm.client.inputs import Inputs
 from adapters.herm.client.numbers import Numbers
 from adapters.herm.client.records import Place, State
 from adapters.herm.client.texts import Texts
@@ -60,9 +60,9 @@ class Reading:
         "_at",
         "_calls",
         "_catching_up",
+        "_echoes",
         "_handlers",
         "_in_doubt",
-        "_inputs",
         "_numbers",
         "_s",
         "_texts",
@@ -77,7 +77,7 @@ class Reading:
         calls: list[Call],
         numbers: Numbers,
         texts: Texts,
-        inputs: Inputs,
+        echoes: InputEchoes,
         turns: Turns,
         work: Work,
         in_doubt: InDoubt,
@@ -88,7 +88,7 @@ class Reading:
         self._calls = calls
         self._numbers = numbers
         self._texts = texts
-        self._inputs = inputs
+        self._echoes = echoes
         self._turns = turns
         self._work = work
         self._in_doubt = in_doubt
@@ -163,7 +163,7 @@ class Reading:
             payload = {k: v for k, v in envelope.items() if k not in ENVELOPE_KEYS or k == "type"}
         if type_.startswith("user."):
             self._s.lists_inputs = self._s.lists_inputs or not frame
-            return self._inputs.shown(type_, envelope, payload)
+            return self._echoes.shown(type_, envelope, payload)
         if self._numbers.is_old(envelope):
             return []
         out = self._misnumbered(envelope)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, TypeVar
 
+import orjson
+
 from adapters.driving.again import Again
+from adapters.driving.asks import Asks
 from adapters.driving.doubts import Doubt, Doubts
+from adapters.driving.echoes import Echoes
+from adapters.driving.queue import MessageQueue
 from adapters.model import events as ev
 
 T = TypeVar("T")
@@ -88,6 +93,16 @@ class Given:
     scope: Literal["once", "session", "always"] | None
     answer: dict[str, Any]
 
+    @property
+    def claims(self) -> bool:
+        """Whether the log has a claim of its command: every command that answers has one."""
+        return True
+
+    @property
+    def reply(self) -> ev.Answer | None:
+        """The answer as the log has it."""
+        return ev.Answer(**self.answer) if self.answer else None
+
 
 @dataclasses.dataclass(slots=True)
 class OpenRequest:
@@ -101,6 +116,30 @@ class OpenRequest:
     answer: Given | None = None
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
     gone: bool = False
+
+    @property
+    def thread_id(self) -> str:
+        """Where it is asked."""
+        return ev.MAIN
+
+    @property
+    def call_id(self) -> str | None:
+        """The call that it is about."""
+        return self.call
+
+    @property
+    def native_name(self) -> str | None:
+        """What a pause may name it by, beside its id."""
+        return self.envelope
+
+    @property
+    def given(self) -> Given | None:
+        """What was answered."""
+        return self.answer
+
+    @given.setter
+    def given(self, given: Given | None) -> None:
+        self.answer = given
 
 
 @dataclasses.dataclass(slots=True)
@@ -146,6 +185,10 @@ class Place:
     blocks: int = 0
     # The open blocks, by the kind of text.
     texts: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def dump(self) -> bytes:
+        """Return what is stored of it, as JSON: its fields in their order."""
+        return orjson.dumps([getattr(self, field.name) for field in dataclasses.fields(self)])
 
 
 @dataclasses.dataclass(slots=True)
@@ -193,10 +236,31 @@ class State:
     # Numbers that inputs have: a stream need not show them.
     inputs: list[int] = dataclasses.field(default_factory=list)
 
+    # The parts, made over the fields: these are stored flat.
+
+    @property
+    def asks(self) -> Asks[OpenRequest]:
+        """What is asked, and what was answered."""
+        return Asks(self.requests)
+
+    @property
+    def echoes(self) -> Echoes[Sent]:
+        """What was posted, and the ids of its echoes."""
+        return Echoes(self.sent, self.ids)
+
+    @property
+    def queue(self) -> MessageQueue[Message]:
+        """The message that is next, and those behind it."""
+        return MessageQueue(self)
+
     @property
     def works(self) -> bool:
         """Whether a turn is open that the backend has not ended."""
         return self.turn is not None and self.ending is None and self.late_at is None
+
+    def dump(self) -> bytes:
+        """Return what is stored of it, as JSON."""
+        return ev.format_state(self)
 
     def put_over(self, *names: str | None) -> None:
         """Remember ids of what asks nothing any more."""

@@ -7,8 +7,9 @@ from typing import Any
 
 from adapters.herm import wire
 from adapters.herm.client import posts
+from adapters.herm.client.contents import message_of
 from adapters.herm.client.envelopes import text_in
-from adapters.herm.client.records import State
+from adapters.herm.client.records import First, State
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -53,13 +54,18 @@ class Sessions:
             self._agent = event.agent.get("id")
 
     def create(self, command_id: str, command: cmd.AnyCommand) -> Call:
-        """Return the call that makes the session for its first command."""
+        """Return the call that makes the session for its first command, which follows when the
+        backend has it and the stream is open."""
         if self._agent is None:
             raise NotSupported("herm: no agent is configured: set `create = { agent = … }`")
         if isinstance(command, cmd.UpdateSession):
             self._title = command.title or self._title
             self._metadata |= command.metadata or {}
-        return posts.create(self._agent, self._user_id, self._title, self._metadata, command_id)
+        call = posts.create(self._agent, self._user_id, self._title, self._metadata, command_id)
+        if isinstance(command, cmd.SendMessage):
+            self._s.pending = message_of(command_id, command)
+        self._s.first = First(command_id, cmd.dump_command(command))
+        return call
 
     def created(self, call: Call, response: Response) -> list[ev.Event]:
         """Hear what a create was answered with."""

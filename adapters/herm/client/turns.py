@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from adapters.herm.client.asks import Asks
+from adapters.herm.client.contents import foreign_message
 from adapters.herm.client.envelopes import Seen, sequence_of
-from adapters.herm.client.inputs import Inputs, foreign_message
+from adapters.herm.client.inputs import Inputs
 from adapters.herm.client.records import KEPT, Ending, State
 from adapters.herm.client.texts import Texts
 from adapters.model import events as ev
@@ -61,8 +62,8 @@ class Turns:
     def _begins(self, seen: Seen, *, surely: bool = False) -> bool:
         """Say whether an envelope may be of the turn of a message that waits for it: its number
         decides, where both have one. With `surely` only the number does."""
-        pending = self._s.pending
-        if pending is None or pending.again.waits:
+        pending = self._s.queue.sent
+        if pending is None:
             return bool(self._s.inbox)
         number = sequence_of(seen.envelope)
         if pending.sequence is None or number is None:
@@ -82,13 +83,11 @@ class Turns:
         s.turns += 1
         s.turn = f"turn-{s.turns}"
         s.paused, s.interrupting = False, False
-        pending = s.pending if s.pending is not None and not s.pending.again.waits else None
-        if late:
-            pending = None
+        pending = None if late else s.queue.sent
         out: list[ev.Event] = []
         if pending is not None:
             out += self._inputs.settle_pending()
-            s.pending = None
+            s.queue.drop_next()
         out.append(
             ev.TurnStarted(
                 thread_id=ev.MAIN,
@@ -185,7 +184,7 @@ class Turns:
             out += self._texts.close(_status(outcome), seen.native)
         else:
             out += self._end_as(ending)
-        self._inputs.turn_over()
+        s.queue.turn_over()
         return out
 
     # Ends that wait.
@@ -226,8 +225,8 @@ class Turns:
 
     def _answers_pending(self, seen: Seen) -> bool:
         """Say whether an idle without a running turn is what became of our message."""
-        pending = self._s.pending
-        if pending is None or not pending.settled or pending.again.waits:
+        pending = self._s.queue.sent
+        if pending is None or not pending.settled:
             return False
         number = sequence_of(seen.envelope)
         return pending.sequence is None or number is None or number > pending.sequence
@@ -275,7 +274,7 @@ class Turns:
         s, asks = self._s, self._asks
         ids = reason.get("event_ids")
         names = list(dict.fromkeys(filter(name_of, ids))) if isinstance(ids, list) else []
-        new = [name for name in names if asks.named(name) is None and not asks.is_over(name)]
+        new = [name for name in names if s.asks.find(name) is None and not asks.is_over(name)]
         if not new and not s.requests:
             # It tells how things are, and not that something is asked: nothing of it can be
             # answered.
@@ -287,7 +286,7 @@ class Turns:
         out += self._texts.close("complete", seen.native)
         for name in new:
             out += asks.late(name, seen.native)
-        matched = {asks.named(name) for name in names}
+        matched = {s.asks.find(name) for name in names}
         for request_id, request in list(s.requests.items()):
             request.gone = bool(names) and request_id not in matched
             if request.gone and request.answer is not None:

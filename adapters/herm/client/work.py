@@ -132,7 +132,7 @@ class Work:
             s.late_at = seen.now
         # A denial is resolved when the turn goes on, before its call comes back (section 5).
         rejected = failed and call is not None and call.denied
-        asked = self._asks.of_call(call_id)
+        asked = s.asks.of_call(call_id)
         if asked is not None:
             answer = s.requests[asked].answer
             denied = "denied" in text.lower() if answer is None else answer.outcome == "denied"
