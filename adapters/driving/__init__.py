@@ -24,15 +24,15 @@ the order of the events that follow is the dialect's: at the end of a turn an En
 go, resolves what was answered, ends the step and then the turn, while an eve decides the calls,
 waits for the boundary and resolves what it can infer. A broadcast has one order.
 
-**Time.** A part that waits says until when (`Part.due`), and `soonest` of all dues is the codec's
-`wake_at`: nothing else keeps a deadline. What is to be done then is the part's own method, since it
-differs: `held` lets events go, `doubts` names the inputs that are to be looked for now, and the
-codec makes the dialect's request of each. A part knows no request, so the calls of an `Out` come
-from a codec's rooms.
+**Time.** A part that waits says until when (`CodecPart.due`), and `soonest` of all dues is the
+codec's `wake_at`: nothing else keeps a deadline. What is to be done then is the part's own method,
+since it differs: `held` lets events go, `doubts` names the inputs that are to be looked for now,
+and the codec makes the dialect's request of each. A part knows no request, so the calls of a
+`PartOutput` come from a codec's rooms.
 
 **What is stored.** All fields of a part. What concerns a connection begins anew after a restart: it
-is not a field (`Doubts.looking`), or is handed in. A changed field is a new version of every state
-that holds the part.
+is not a field (`UncertainInputs.looking`), or is handed in. A changed field is a new version of
+every state that holds the part.
 
 A Herm's state has the fields of its parts among its own, under names of its own: `asks`, `echoes`
 and `queue` are made over them. What a part needs of a record is a protocol, which both the part's

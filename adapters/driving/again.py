@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from adapters.driving.part import Part
+from adapters.driving.part import CodecPart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Patience:
 
 
 @dataclasses.dataclass(slots=True)
-class Again(Part):
+class Again(CodecPart):
     """`waits` says that it is not sent yet, `at` when it is (Unix milliseconds; None: once it is
     let go), `ready` that it is now. It was refused `tries` times, first at `since`."""
 

@@ -8,12 +8,13 @@ Only the backend's evidence resolves (`resolve`); what it does not repeat, the o
 words, is taken from what was given. An answer that the backend refused or never saw is released,
 and the request can be answered again.
 
-Whether the log knows that an answer was taken is the ledger's business: `Given.command_id` is the
-link, which the codec follows.
+Whether the log knows that an answer was taken is the ledger's business:
+`InteractionAnswer.command_id` is the link, which the codec follows.
 
-A dialect may keep records of its own: subclasses of `Ask` and `Given`, as eve does, or others that
-have what `AskRecord` and `GivenRecord` name, as Herm does, whose stored fields have other names.
-Ids that were used before, and which requests of a thread are open, are that dialect's to remember.
+A dialect may keep records of its own. Those of eve are subclasses of `PendingInteraction` and
+`InteractionAnswer`. Those of Herm are stored under other names, and have what `InteractionRecord`
+and `AnswerRecord` name. Ids that were used before, and which requests of a thread are open, are
+that dialect's to remember.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from adapters.driving.part import Part
+from adapters.driving.part import CodecPart
 from adapters.model import events as ev
 from adapters.model import raw
 
 
-class GivenRecord(Protocol):
+class AnswerRecord(Protocol):
     """An answer, as the part reads it."""
 
     @property
@@ -41,7 +42,7 @@ class GivenRecord(Protocol):
     def reply(self) -> ev.Answer | None: ...
 
 
-class AskRecord(Protocol):
+class InteractionRecord(Protocol):
     """An open interaction, as the part reads it. `native_name` is what the backend also calls it;
     `gone` says that the backend asks for it no more, without a word of what became of it."""
 
@@ -58,7 +59,7 @@ class AskRecord(Protocol):
 
 
 @dataclasses.dataclass(slots=True)
-class Given:
+class InteractionAnswer:
     """An answer that is on its way or has arrived; `command_id` is None for one that the codec
     gives by itself. `claims` says that the log has a claim of its command on the request: an
     interrupt that answers has none.
@@ -77,13 +78,13 @@ class Given:
 
 
 @dataclasses.dataclass(slots=True)
-class Ask:
+class PendingInteraction:
     """One open interaction."""
 
     kind: ev.InteractionKind
     thread_id: str = ev.MAIN
     call_id: str | None = None
-    given: Given | None = None
+    given: InteractionAnswer | None = None
 
     @property
     def native_name(self) -> str | None:
@@ -96,18 +97,18 @@ class Ask:
         return False
 
 
-A = TypeVar("A", bound=AskRecord)
+A = TypeVar("A", bound=InteractionRecord)
 
 
-class Resolved(NamedTuple):
+class Resolution(NamedTuple):
     """An interaction that is over: what was given, and the event that says so."""
 
-    given: GivenRecord | None
+    given: AnswerRecord | None
     event: ev.InteractionResolved
 
 
 @dataclasses.dataclass(slots=True)
-class Asks(Part, Generic[A]):
+class InteractionLedger(CodecPart, Generic[A]):
     """The open interactions by their ids, in the order in which they were asked."""
 
     open: dict[str, A] = dataclasses.field(default_factory=dict)
@@ -116,11 +117,11 @@ class Asks(Part, Generic[A]):
         """Record that something is asked."""
         self.open[request_id] = ask
 
-    def give(self, request_id: str, given: GivenRecord) -> None:
+    def give(self, request_id: str, given: AnswerRecord) -> None:
         """Record that an answer is being sent. The newest counts."""
         self.open[request_id].given = given
 
-    def give_elsewhere(self, request_id: str, given: GivenRecord) -> None:
+    def give_elsewhere(self, request_id: str, given: AnswerRecord) -> None:
         """Record the answer of somebody else. One of ours that is on its way counts."""
         ask = self.open.get(request_id)
         if ask is not None and ask.given is None:
@@ -155,7 +156,7 @@ class Asks(Part, Generic[A]):
         if request_id is None:
             return []
         ask = self.open[request_id]
-        given: GivenRecord | None = ask.given
+        given: AnswerRecord | None = ask.given
         ask.given = None
         if given is None or not given.claims:
             return []
@@ -163,7 +164,7 @@ class Asks(Part, Generic[A]):
             raw.released(request_id, command_id, thread_id=ask.thread_id, turn_id=turn_id),
         ]
 
-    def resolve(self, request_id: str, turn_id: str | None, **said: Any) -> Resolved | None:
+    def resolve(self, request_id: str, turn_id: str | None, **said: Any) -> Resolution | None:
         """Record that an interaction is over; None where it is not open.
 
         `said` is what the backend itself says: fields of the event. The rest is from what was
@@ -172,14 +173,14 @@ class Asks(Part, Generic[A]):
         ask = self.open.pop(request_id, None)
         if ask is None:
             return None
-        given: GivenRecord | None = ask.given
+        given: AnswerRecord | None = ask.given
         known: dict[str, Any] = {"outcome": "unknown"}
         if given is not None:
             known = {"outcome": given.outcome, "answer": given.reply, "scope": given.scope}
         event = ev.InteractionResolved(
             thread_id=ask.thread_id, turn_id=turn_id, request_id=request_id, **(known | said)
         )
-        return Resolved(given, event)
+        return Resolution(given, event)
 
     def clear(self) -> None:
         """Record that all is over that was asked; the normalizer resolves what the log has open."""

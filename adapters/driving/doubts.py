@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from adapters.driving.part import Part, soonest
+from adapters.driving.part import CodecPart, soonest
 
 LOOK_AGAIN_MS = 2_000
 """How long after a list that does not show an input it is asked once more: by then, what the broken
@@ -52,7 +52,7 @@ class Evidence(enum.Enum):
     """The list could not be had so often that nobody asks for it any more."""
 
 
-class Verdict(enum.Enum):
+class LookVerdict(enum.Enum):
     """What a look means; but for the first two the doubt is over."""
 
     WAIT = enum.auto()
@@ -67,7 +67,7 @@ class Verdict(enum.Enum):
 
 
 @dataclasses.dataclass(slots=True)
-class Doubt:
+class UncertainInput:
     """`at` is when to look again, None until a look has brought nothing; `looks` counts those that
     could not be read."""
 
@@ -85,10 +85,10 @@ class _Looking:
 
 
 @dataclasses.dataclass(slots=True)
-class Doubts(_Looking, Part):
+class UncertainInputs(_Looking, CodecPart):
     """The doubts by their commands' ids. `looking` are those that are looked for just now."""
 
-    open: dict[str, Doubt] = dataclasses.field(default_factory=dict)
+    open: dict[str, UncertainInput] = dataclasses.field(default_factory=dict)
 
     @property
     def due(self) -> int | None:
@@ -101,27 +101,27 @@ class Doubts(_Looking, Part):
         resting = self._resting().items()
         return [name for name, doubt in resting if doubt.at is not None and doubt.at <= now]
 
-    def _resting(self) -> dict[str, Doubt]:
+    def _resting(self) -> dict[str, UncertainInput]:
         return {name: doubt for name, doubt in self.open.items() if name not in self.looking}
 
     def look(self, command_id: str) -> None:
         """Record that an input is looked for: now, for the first time or again."""
-        self.open.setdefault(command_id, Doubt())
+        self.open.setdefault(command_id, UncertainInput())
         self.looking.add(command_id)
 
     def hear(
         self, command_id: str, evidence: Evidence, now: int, *, begun: int | None = None
-    ) -> Verdict:
+    ) -> LookVerdict:
         """Hear what a look has brought, which was begun just now or some time before."""
         self.looking.discard(command_id)
         doubt = self.open[command_id]
         verdict = _verdict(doubt, evidence, now if begun is None else begun)
         match verdict:
-            case Verdict.TELL:
+            case LookVerdict.TELL:
                 doubt.at = now + LOOK_AGAIN_MS
-            case Verdict.WAIT if evidence is Evidence.UNREAD:
+            case LookVerdict.WAIT if evidence is Evidence.UNREAD:
                 doubt.at, doubt.looks = now + LOOK_RETRY_MS, doubt.looks + 1
-            case Verdict.WAIT:
+            case LookVerdict.WAIT:
                 pass
             case _:
                 del self.open[command_id]
@@ -133,13 +133,13 @@ class Doubts(_Looking, Part):
         self.looking.discard(command_id)
 
 
-def _verdict(doubt: Doubt, evidence: Evidence, begun: int) -> Verdict:
+def _verdict(doubt: UncertainInput, evidence: Evidence, begun: int) -> LookVerdict:
     if evidence is Evidence.SHOWN:
-        return Verdict.TAKEN
+        return LookVerdict.TAKEN
     if evidence is Evidence.UNREAD:
-        return Verdict.WAIT if doubt.looks < LOOKS - 1 else Verdict.UNKNOWN
+        return LookVerdict.WAIT if doubt.looks < LOOKS - 1 else LookVerdict.UNKNOWN
     if evidence is Evidence.GONE:
-        return Verdict.UNKNOWN
+        return LookVerdict.UNKNOWN
     if doubt.at is None:
-        return Verdict.TELL
-    return Verdict.WAIT if begun < doubt.at else Verdict.LOST
+        return LookVerdict.TELL
+    return LookVerdict.WAIT if begun < doubt.at else LookVerdict.LOST

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Generic, Protocol, TypeVar
 
-from adapters.driving.part import Part
+from adapters.driving.part import CodecPart
 from adapters.model import events as ev
 from adapters.model import raw
 
@@ -25,7 +25,7 @@ MOST = 64
 """Inputs that wait for their echoes, and ids of echoes, that are remembered. Ours."""
 
 
-class Posted(Protocol):
+class EchoedInput(Protocol):
     """An input that was posted, as the part reads it. `message` is what the dialect posts after it,
     or in its place where it was not taken."""
 
@@ -40,11 +40,11 @@ class Posted(Protocol):
     def step(self) -> bool: ...
 
 
-P = TypeVar("P", bound=Posted)
+P = TypeVar("P", bound=EchoedInput)
 
 
 @dataclasses.dataclass(slots=True)
-class Echoes(Part, Generic[P]):
+class EchoLedger(CodecPart, Generic[P]):
     """The inputs that were posted, oldest first, and the commands by the ids of their echoes.
 
     Both are changed in place: a dialect may keep them among other fields of its state, and make the

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from adapters.driving.part import Part
+from adapters.driving.part import CodecPart
 from adapters.model import events as ev
 from adapters.model.raw import Raw
 
@@ -26,7 +26,7 @@ _OF_A_CALL = (ev.ToolProgressed, ev.ToolReturned)
 
 
 @dataclasses.dataclass(slots=True)
-class Held(Part):
+class Held(CodecPart):
     """What is held, in order; `since` is when its oldest call has come, `undecided` are the calls
     in it whose permission is not known."""
 

@@ -11,11 +11,11 @@ its receipt (law 7) and stays until that is written.
 
 What is not in the ledger is settled, or was never sent from here: hearing of it means nothing.
 
-A dialect may keep a record of its own for an input, a subclass of `Input`: an eve's has the
+A dialect may keep a record of its own for an input, a subclass of `SentInput`: an eve's has the
 delivery and the words by which `message.received` is known. An eve's ledger has messages and
 steering only: what became of its other commands is told by replies, which nothing else precedes.
 
-Herm will want the key and the sequence of its echo.
+`adapters.driving.echoes` is the part where one command posts several inputs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Generic, TypeVar
 
-from adapters.driving.part import Part
+from adapters.driving.part import CodecPart
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.state import RECEIVED_KINDS
 
 
 @dataclasses.dataclass(slots=True)
-class Input:
+class SentInput:
     """Something that was sent. `taken` says that the log knows it, and that its receipt is owed."""
 
     command_id: str
@@ -39,11 +39,11 @@ class Input:
     taken: bool = False
 
 
-I = TypeVar("I", bound=Input)  # noqa: E741 - the letter of the word
+I = TypeVar("I", bound=SentInput)  # noqa: E741 - the letter of the word
 
 
 @dataclasses.dataclass(slots=True)
-class Ledger(Part, Generic[I]):
+class InputLedger(CodecPart, Generic[I]):
     """The inputs by their commands' ids, in the order in which they were sent."""
 
     open: dict[str, I] = dataclasses.field(default_factory=dict)

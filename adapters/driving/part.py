@@ -15,14 +15,14 @@ NOT_STORED = Field(exclude=True)
 has its default."""
 
 
-class Out(NamedTuple):
+class PartOutput(NamedTuple):
     """What follows from hearing something: events for the log, and calls to be done."""
 
     events: Sequence[Event] = ()
     calls: Sequence[Call] = ()
 
 
-class Part:
+class CodecPart:
     """One concern of a client codec. A subclass is a slots dataclass whose fields are its state."""
 
     __slots__ = ()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Generic, Protocol, TypeVar
 
-from adapters.driving.part import Part
+from adapters.driving.part import CodecPart
 
 
 class Hold(Protocol):
@@ -32,7 +32,7 @@ class Hold(Protocol):
     def sent(self) -> None: ...
 
 
-class Queued(Protocol):
+class QueuedMessage(Protocol):
     """A message, as the part reads it. `settled` says that the log knows that it was taken."""
 
     settled: bool
@@ -43,7 +43,7 @@ class Queued(Protocol):
     def again(self) -> Hold: ...
 
 
-M = TypeVar("M", bound=Queued)
+M = TypeVar("M", bound=QueuedMessage)
 
 
 class QueueRecord(Protocol[M]):
@@ -54,7 +54,7 @@ class QueueRecord(Protocol[M]):
 
 
 @dataclasses.dataclass(slots=True)
-class MessageQueue(Part, Generic[M]):
+class MessageQueue(CodecPart, Generic[M]):
     """The messages of a record, which the dialect stores: the part has no field that is stored."""
 
     record: QueueRecord[M]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from adapters.driving.part import Part, soonest
+from adapters.driving.part import CodecPart, soonest
 
 RECOVER_MS = 10_000
 """How long the stream may take to show a command that a crash or a lost answer left in doubt."""
@@ -27,7 +27,7 @@ comes at once. Ours."""
 
 
 @dataclasses.dataclass(slots=True)
-class Silence(Part):
+class SilenceTimers(CodecPart):
     """When silence decides, by the ids of the commands in doubt; None until a stream was open."""
 
     open: dict[str, int | None] = dataclasses.field(default_factory=dict)

@@ -61,7 +61,7 @@ class HermRefusal(ClientProtocolError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Create:
+class HermCreate:
     """A create, or the changes of a PATCH (sections 2.2 and 2.3)."""
 
     user_id: str | None = None
@@ -125,7 +125,7 @@ def _value(body: bytes) -> Any:
         raise HermRefusal(400, "validation_error", "The body must be JSON, in UTF-8.") from None
 
 
-def parse_create(body: bytes) -> Create:
+def parse_create(body: bytes) -> HermCreate:
     """Return what the body of a create or of a PATCH says; an empty one says nothing.
 
     Raises:
@@ -137,7 +137,7 @@ def parse_create(body: bytes) -> Create:
     metadata = members.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         _refuse("`metadata` must be an object.")
-    return Create(
+    return HermCreate(
         user_id=_label(members, "userId"), title=_label(members, "title"), metadata=metadata
     )
 

@@ -37,7 +37,7 @@ from adapters.contract.faces import (
 )
 from adapters.contract.faces.answers import sse_headers
 from adapters.herm import requests, wire
-from adapters.herm.requests import Create, HermRefusal, UserEvent
+from adapters.herm.requests import HermCreate, HermRefusal, UserEvent
 from adapters.herm.server import USER_ID, HermEncoder, messages_of, session_object
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand, Archive, CreateSession, Delete, UpdateSession
@@ -91,15 +91,15 @@ def _agent(incoming: Incoming, place: Place) -> Response:
 # Sessions (sections 2.2 and 2.3).
 
 
-def _parse_create(body: bytes, _: Incoming) -> Create:
+def _parse_create(body: bytes, _: Incoming) -> HermCreate:
     return requests.parse_create(body)
 
 
-def _new(_: Incoming, __: Create) -> Target:
+def _new(_: Incoming, __: HermCreate) -> Target:
     return New()
 
 
-def _open(_: Incoming, wanted: Create, __: Place) -> Opening:
+def _open(_: Incoming, wanted: HermCreate, __: Place) -> Opening:
     return Opening(
         title=wanted.title,
         metadata=wanted.metadata,
@@ -113,7 +113,7 @@ def _object(seen: _Seen) -> dict[str, Any]:
     return session_object(seen.id, seen.state.status, *seen.told)
 
 
-def _created(_: Incoming, seen: _Seen, __: Create, ___: Done) -> Response:
+def _created(_: Incoming, seen: _Seen, __: HermCreate, ___: Done) -> Response:
     return requests.json_response(201, _object(seen))
 
 
@@ -125,7 +125,7 @@ def _no_commands(_: Incoming, __: _Seen, ___: object) -> Sequence[AnyCommand]:
     return ()
 
 
-def _update(_: Incoming, __: _Seen, wanted: Create) -> Sequence[AnyCommand]:
+def _update(_: Incoming, __: _Seen, wanted: HermCreate) -> Sequence[AnyCommand]:
     if wanted.title is None and wanted.metadata is None:
         return ()
     return [UpdateSession(title=wanted.title, metadata=wanted.metadata)]

@@ -8,20 +8,27 @@ from typing import Any
 
 import pytest
 
-from adapters.driving.asks import Ask, Asks, Given, Resolved
+from adapters.driving.asks import (
+    InteractionAnswer,
+    InteractionLedger,
+    PendingInteraction,
+    Resolution,
+)
 from adapters.model import events as ev
 from adapters.model.raw import released
 
 WORDS = ev.Answer(text="blue")
-YES = Given("c", "approved", ev.Answer(option_ids=("approve",)), "once")
-STOP = Given("c", "denied", claims=False)
-THEIRS = Given(None, "approved")
+YES = InteractionAnswer("c", "approved", ev.Answer(option_ids=("approve",)), "once")
+STOP = InteractionAnswer("c", "denied", claims=False)
+THEIRS = InteractionAnswer(None, "approved")
 
 
-def asks(given: Given | None = None, *, thread_id: str = ev.MAIN) -> Asks[Ask]:
-    found: Asks[Ask] = Asks()
-    found.ask("q", Ask("question"))
-    found.ask("r", Ask("approval", thread_id, "call", given))
+def asks(
+    given: InteractionAnswer | None = None, *, thread_id: str = ev.MAIN
+) -> InteractionLedger[PendingInteraction]:
+    found: InteractionLedger[PendingInteraction] = InteractionLedger()
+    found.ask("q", PendingInteraction("question"))
+    found.ask("r", PendingInteraction("approval", thread_id, "call", given))
     return found
 
 
@@ -45,7 +52,7 @@ def asks(given: Given | None = None, *, thread_id: str = ev.MAIN) -> Asks[Ask]:
         # The answer of somebody else stays.
         (asks(YES), lambda a: a.release("d", "t"), [], asks(YES)),
         (asks(), lambda a: a.release("c", "t"), [], asks()),
-        (asks(YES), lambda a: a.clear(), None, Asks()),
+        (asks(YES), lambda a: a.clear(), None, InteractionLedger()),
         # Somebody else may answer, where we have not.
         (asks(), lambda a: a.give_elsewhere("r", THEIRS), None, asks(THEIRS)),
         (asks(YES), lambda a: a.give_elsewhere("r", THEIRS), None, asks(YES)),
@@ -56,11 +63,19 @@ def asks(given: Given | None = None, *, thread_id: str = ev.MAIN) -> Asks[Ask]:
         # Work shows that is answered what an answer was given to, or else the only one.
         (asks(YES), lambda a: a.answered(), ["r"], asks(YES)),
         (asks(), lambda a: a.answered(), [], asks()),
-        (Asks({"q": Ask("question")}), lambda a: a.answered(), ["q"], Asks({"q": Ask("question")})),
+        (
+            InteractionLedger({"q": PendingInteraction("question")}),
+            lambda a: a.answered(),
+            ["q"],
+            InteractionLedger({"q": PendingInteraction("question")}),
+        ),
     ],
 )
 def test_an_answer_is_given_and_released(
-    before: Asks[Ask], heard: Callable[[Asks[Ask]], Any], told: Any, after: Asks[Ask]
+    before: InteractionLedger[PendingInteraction],
+    heard: Callable[[InteractionLedger[PendingInteraction]], Any],
+    told: Any,
+    after: InteractionLedger[PendingInteraction],
 ) -> None:
     assert heard(before) == told
     assert before == after
@@ -93,10 +108,10 @@ AT: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "t", "request_id": "r"}
     ],
 )
 def test_an_interaction_is_resolved_once(
-    given: Given | None, said: dict[str, Any], event: ev.Event
+    given: InteractionAnswer | None, said: dict[str, Any], event: ev.InteractionResolved
 ) -> None:
     found = asks(given)
-    assert found.resolve("r", "t", **said) == Resolved(given, event)
+    assert found.resolve("r", "t", **said) == Resolution(given, event)
     assert list(found.open) == ["q"]
     assert found.resolve("r", "t", **said) is None
 
@@ -111,7 +126,7 @@ def test_a_child_s_interaction_is_resolved_on_its_thread() -> None:
 class Named:
     """A record of a dialect, which has names and ends of its own."""
 
-    given: Given | None = None
+    given: InteractionAnswer | None = None
     native_name: str | None = None
     gone: bool = False
     thread_id: str = ev.MAIN
@@ -119,7 +134,7 @@ class Named:
 
 
 def test_a_record_of_a_dialect_has_a_name_at_the_backend_and_may_be_gone() -> None:
-    found: Asks[Named] = Asks(
+    found: InteractionLedger[Named] = InteractionLedger(
         {"q": Named(native_name="e-1"), "e-1": Named(), "r": Named(gone=True)}
     )
     assert [found.find(name) for name in ("q", "e-1", "e-2")] == ["q", "e-1", None]

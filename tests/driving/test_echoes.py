@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from adapters.driving.echoes import MOST, Echoes
+from adapters.driving.echoes import MOST, EchoLedger
 from adapters.model import events as ev
 from adapters.model.raw import settled
 from tests.support.each import each
@@ -23,8 +23,8 @@ class Posted:
     step: bool = False
 
 
-def echoes(*inputs: Posted, **ids: str) -> Echoes[Posted]:
-    return Echoes(list(inputs), ids)
+def echoes(*inputs: Posted, **ids: str) -> EchoLedger[Posted]:
+    return EchoLedger(list(inputs), ids)
 
 
 TAKEN = settled("c", "taken")
@@ -119,12 +119,12 @@ STEP = Posted("c", "stop", step=True)
     ],
 )
 def test_an_input_is_settled_once_and_waits_for_its_own_echo(
-    before: Echoes[Posted],
-    heard: Callable[[Echoes[Posted]], Any],
+    before: EchoLedger[Posted],
+    heard: Callable[[EchoLedger[Posted]], Any],
     told: Any,
-    after: Echoes[Posted] | None,
+    after: EchoLedger[Posted] | None,
 ) -> None:
-    found: Echoes[Posted] = Echoes(
+    found: EchoLedger[Posted] = EchoLedger(
         [dataclasses.replace(one) for one in before.sent], dict(before.ids)
     )
     sent, ids = found.sent, found.ids

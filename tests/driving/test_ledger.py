@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters.driving.ledger import Input, Ledger
+from adapters.driving.ledger import InputLedger, SentInput
 from adapters.model import events as ev
 from adapters.model.raw import settled
 from tests.support.each import each
@@ -13,23 +13,23 @@ from tests.support.each import each
 WORDS = (ev.Text(text="go"),)
 NO = ev.ErrorInfo(code="no", message="No.")
 
-Books = Ledger[Input]
+Books = InputLedger[SentInput]
 
 
-def message(*, taken: bool = False, name: str = "m") -> Input:
-    return Input(name, "message", WORDS, taken)
+def message(*, taken: bool = False, name: str = "m") -> SentInput:
+    return SentInput(name, "message", WORDS, taken)
 
 
-def answer() -> Input:
-    return Input("a", "answer")
+def answer() -> SentInput:
+    return SentInput("a", "answer")
 
 
-def steer(*, taken: bool = False) -> Input:
-    return Input("s", "steer", WORDS, taken)
+def steer(*, taken: bool = False) -> SentInput:
+    return SentInput("s", "steer", WORDS, taken)
 
 
-def books(*inputs: Input) -> Books:
-    ledger: Books = Ledger()
+def books(*inputs: SentInput) -> Books:
+    ledger: Books = InputLedger()
     for input_ in inputs:
         ledger.expect(input_)
     return ledger
@@ -58,10 +58,10 @@ TAKEN_M, TAKEN_A = settled("m", "taken"), settled("a", "taken")
         ([message()], lambda b: b.settle("m", "taken"), [TAKEN_M], [message(taken=True)]),
         ([answer()], lambda b: b.settle("a", "taken"), [TAKEN_A], []),
         (
-            [Input("s", "steer")],
+            [SentInput("s", "steer")],
             lambda b: b.settle("s", "taken"),
             [settled("s", "taken")],
-            [Input("s", "steer", taken=True)],
+            [SentInput("s", "steer", taken=True)],
         ),
         # What was not taken owes nothing.
         ([message()], lambda b: b.settle("m", "refused", NO), [settled("m", "refused", NO)], []),
@@ -117,10 +117,10 @@ TAKEN_M, TAKEN_A = settled("m", "taken"), settled("a", "taken")
     ],
 )
 def test_an_input_is_settled_once_and_received_once(
-    before: list[Input],
+    before: list[SentInput],
     heard: Callable[[Books], Any],
     told: list[ev.Event] | None,
-    after: list[Input],
+    after: list[SentInput],
 ) -> None:
     ledger = books(*before)
     assert heard(ledger) == told

@@ -12,8 +12,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from adapters.driving import again, asks, doubts, echoes, held, ledger, silence
-from adapters.driving.part import Part, soonest
-from adapters.herm.client.records import Sent, State
+from adapters.driving.part import CodecPart, soonest
+from adapters.herm.client.records import HermClientState, PostedInput
 from adapters.model import events as ev
 from adapters.model.raw import BlockEnded
 from adapters.wire.jsonvalue import parse_json
@@ -25,30 +25,40 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("_
 FULL: dict[str, tuple[Any, Any]] = {
     "again": (again.Again, again.Again(True, 7, True, 3, 2)),
     "ledger": (
-        ledger.Ledger[ledger.Input],
-        ledger.Ledger(
+        ledger.InputLedger[ledger.SentInput],
+        ledger.InputLedger(
             {
-                "m": ledger.Input("m", "message", (ev.Text(text="go", extra={"n": 2**70}),), True),
-                "a": ledger.Input("a", "answer"),
+                "m": ledger.SentInput(
+                    "m", "message", (ev.Text(text="go", extra={"n": 2**70}),), True
+                ),
+                "a": ledger.SentInput("a", "answer"),
             }
         ),
     ),
-    "doubts": (doubts.Doubts, doubts.Doubts({"a": doubts.Doubt(), "b": doubts.Doubt(7, 2)})),
+    "doubts": (
+        doubts.UncertainInputs,
+        doubts.UncertainInputs({"a": doubts.UncertainInput(), "b": doubts.UncertainInput(7, 2)}),
+    ),
     "asks": (
-        asks.Asks[asks.Ask],
-        asks.Asks(
+        asks.InteractionLedger[asks.PendingInteraction],
+        asks.InteractionLedger(
             {
-                "q": asks.Ask("question"),
-                "r": asks.Ask(
+                "q": asks.PendingInteraction("question"),
+                "r": asks.PendingInteraction(
                     "approval",
                     "child",
                     "call",
-                    asks.Given("c", "approved", ev.Answer(option_ids=("a",)), "once", False),
+                    asks.InteractionAnswer(
+                        "c", "approved", ev.Answer(option_ids=("a",)), "once", False
+                    ),
                 ),
             }
         ),
     ),
-    "echoes": (echoes.Echoes[Sent], echoes.Echoes([Sent("c", "k", settled=True)], {"id": "c"})),
+    "echoes": (
+        echoes.EchoLedger[PostedInput],
+        echoes.EchoLedger([PostedInput("c", "k", settled=True)], {"id": "c"}),
+    ),
     "held": (
         held.Held,
         held.Held(
@@ -60,7 +70,7 @@ FULL: dict[str, tuple[Any, Any]] = {
             5,
         ),
     ),
-    "silence": (silence.Silence, silence.Silence({"a": None, "b": 7})),
+    "silence": (silence.SilenceTimers, silence.SilenceTimers({"a": None, "b": 7})),
 }
 """A full state of each part: its type, and what can be in it."""
 
@@ -80,12 +90,13 @@ def test_every_part_is_in_the_contracts_and_has_a_table() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_part_is_its_fields(name: str) -> None:
     module = importlib.import_module(f"adapters.driving.{name}")
+    part: Any
     (part,) = (
         value
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Part) and value is not Part
+        if isinstance(value, type) and issubclass(value, CodecPart) and value is not CodecPart
     )
-    made = part(State()) if name in OVER_A_RECORD else part()
+    made = part(HermClientState()) if name in OVER_A_RECORD else part()
     assert not hasattr(made, "__dict__")
     assert made.due is None
     assert dataclasses.is_dataclass(part)
@@ -103,9 +114,9 @@ def test_a_part_comes_back_as_it_was_stored(name: str) -> None:
 
 
 def test_what_concerns_a_connection_is_not_stored() -> None:
-    doubting = doubts.Doubts()
+    doubting = doubts.UncertainInputs()
     doubting.look("a")
-    adapter = TypeAdapter(doubts.Doubts)
+    adapter = TypeAdapter(doubts.UncertainInputs)
     again = adapter.validate_json(adapter.dump_json(doubting))
     assert (again.open, again.looking) == (doubting.open, set())
 

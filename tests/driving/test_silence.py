@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.driving.silence import CATCH_UP_MS, RECOVER_MS, Silence
+from adapters.driving.silence import CATCH_UP_MS, RECOVER_MS, SilenceTimers
 
 NOW = 100_000
 
@@ -34,13 +34,13 @@ NOW = 100_000
 )
 def test_a_doubt_waits_for_the_stream(
     before: dict[str, int | None],
-    heard: Callable[[Silence], Any],
+    heard: Callable[[SilenceTimers], Any],
     told: bool | None,
     after: dict[str, int | None],
 ) -> None:
-    silence = Silence(dict(before))
+    silence = SilenceTimers(dict(before))
     assert heard(silence) is told
-    assert silence == Silence(after)
+    assert silence == SilenceTimers(after)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_doubt_waits_for_the_stream(
 def test_silence_decides_once_the_stream_was_read(
     open_: dict[str, int | None], opened_at: int | None, due: int | None
 ) -> None:
-    silence = Silence(open_)
+    silence = SilenceTimers(open_)
     assert silence.due_since(opened_at) == due
     assert silence.due is None
     if due is not None:
@@ -68,7 +68,7 @@ def test_silence_decides_once_the_stream_was_read(
 
 
 def test_what_is_unseen_is_what_its_time_is_over_for() -> None:
-    silence = Silence({"a": NOW - 2, "b": None, "c": NOW + 5_000, "d": NOW - 1})
+    silence = SilenceTimers({"a": NOW - 2, "b": None, "c": NOW + 5_000, "d": NOW - 1})
     assert silence.unseen(NOW + CATCH_UP_MS, NOW) == ["a", "d"]
     assert silence.unseen(NOW + 5_000, NOW) == ["a", "c", "d"]
     # They are in doubt until somebody says what became of them.

@@ -248,8 +248,8 @@ def test_scope_and_content_of_answers_go_along() -> None:
 
 def test_a_create_takes_its_three_fields_and_nothing_of_the_wrong_type() -> None:
     made = requests.parse_create(b'{"userId":"u","title":"T","metadata":{"a":1},"x":2}')
-    assert made == requests.Create("u", "T", {"a": 1})
-    assert requests.parse_create(b"") == requests.Create()
+    assert made == requests.HermCreate("u", "T", {"a": 1})
+    assert requests.parse_create(b"") == requests.HermCreate()
     for bad in (
         b"[]",
         b'{"title":1}',

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
-from adapters.driving.part import Out, soonest
+from adapters.driving.part import PartOutput, soonest
 from adapters.engine import wire
 from adapters.engine.alignment import Decision, MarkedFrame, StreamPosition, mark_of, mark_of_text
 from adapters.engine.client import (
@@ -166,7 +166,7 @@ class EngineClient(ClientCodec):
             self._streams.over(call)
         return self._follow(replies.no_reply(self._s, self._task, call, error, sent=sent, now=now))
 
-    def _follow(self, out: Out) -> list[ev.Event]:
+    def _follow(self, out: PartOutput) -> list[ev.Event]:
         """Take up what follows from a reply."""
         self._calls += out.calls
         self._set_alarm()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from adapters.driving.asks import Ask, Given
-from adapters.driving.ledger import Input
+from adapters.driving.asks import InteractionAnswer, PendingInteraction
+from adapters.driving.ledger import SentInput
 from adapters.engine.client import turns
 from adapters.engine.client.state import IN_ANY, EngineClientState, EngineFrame, EngineToolCall
 from adapters.model import commands as cmd
@@ -46,22 +46,24 @@ def give(
     s: EngineClientState, command_id: str, command: cmd.AnswerInteraction | cmd.Interrupt
 ) -> None:
     """Remember an answer, where what it answers is still open. An interrupt denies."""
-    s.ledger.expect(Input(command_id, command.KIND))
+    s.ledger.expect(SentInput(command_id, command.KIND))
     if isinstance(command, cmd.Interrupt):
         if s.asked is not None:
-            s.asks.give(s.asked, Given(command_id, "denied", claims=False))
+            s.asks.give(s.asked, InteractionAnswer(command_id, "denied", claims=False))
     elif (ask := s.asks.open.get(command.request_id)) is not None:
         s.asks.give(command.request_id, _given(command_id, command, ask.kind))
 
 
-def _given(command_id: str, command: cmd.AnswerInteraction, kind: ev.InteractionKind) -> Given:
+def _given(
+    command_id: str, command: cmd.AnswerInteraction, kind: ev.InteractionKind
+) -> InteractionAnswer:
     """Return what is remembered of an answer: `hitl_resolved` does not say it (section 8.9)."""
     answer = answer_of(command)
     if kind != "approval":
-        return Given(command_id, "skipped" if command.skip else "answered", answer)
+        return InteractionAnswer(command_id, "skipped" if command.skip else "answered", answer)
     if allows(command):
-        return Given(command_id, "approved", answer, scope="once")
-    return Given(command_id, "denied", answer)
+        return InteractionAnswer(command_id, "approved", answer, scope="once")
+    return InteractionAnswer(command_id, "denied", answer)
 
 
 def requested(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
@@ -90,7 +92,9 @@ def requested(s: EngineClientState, seen: EngineFrame) -> list[ev.Event]:
         s.held.decide(call_id, "ask")
     # Not documented; shown where they are present (section 8.8).
     details |= {key: payload[key] for key in ("tool", "input") if payload.get(key) is not None}
-    s.asks.ask(request_id, Ask("approval" if approval else "question", call_id=call_id))
+    s.asks.ask(
+        request_id, PendingInteraction("approval" if approval else "question", call_id=call_id)
+    )
     out.append(
         ev.InteractionRequested(
             thread_id=ev.MAIN,

@@ -6,7 +6,7 @@ from typing import Any
 
 from multidict import CIMultiDict, MultiDict
 
-from adapters.driving.asks import Ask
+from adapters.driving.asks import PendingInteraction
 from adapters.engine import wire
 from adapters.engine.client.interactions import allows
 from adapters.model import commands as cmd
@@ -49,7 +49,7 @@ _EXECUTE_OPTIONS = frozenset({"direct", "super_thinking"})
 # What cannot be carried.
 
 
-def check_deniable(ask: Ask | None) -> None:
+def check_deniable(ask: PendingInteraction | None) -> None:
     """Check that an interrupt has a permission to deny: a "no" to a question would be a false
     answer (traps, 21).
 

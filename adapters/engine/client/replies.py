@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from adapters.driving.doubts import Evidence, Verdict
-from adapters.driving.part import Out
+from adapters.driving.doubts import Evidence, LookVerdict
+from adapters.driving.part import PartOutput
 from adapters.engine import wire
 from adapters.engine.client import interactions
 from adapters.engine.client.posts import pending
@@ -84,21 +84,21 @@ def _is_ok(response: Response) -> bool:
 # What came of a call.
 
 
-def reply(s: EngineClientState, task: str, call: Call, response: Response, now: int) -> Out:
+def reply(s: EngineClientState, task: str, call: Call, response: Response, now: int) -> PartOutput:
     """Hear the reply to a call, or what came in the place of a stream."""
     match call.name:
         case "replay":
-            return Out()
+            return PartOutput()
         case "execute":
             if _is_ok(response) or _is_doubtful(response):
                 # It may run (section 4.2, 500): replay will show.
-                return Out()
-            return Out(s.ledger.settle(_command_of(call), "refused", refusal(response)))
+                return PartOutput()
+            return PartOutput(s.ledger.settle(_command_of(call), "refused", refusal(response)))
         case "answered":
             return _not_pending(s, task, _command_of(call), _listed(response))
         case _ if call.command_id not in s.ledger.open:
             # The stream was faster than the reply, and has told.
-            return Out()
+            return PartOutput()
         case "pending":
             return _looked_up(s, task, _command_of(call), _listed(response), now)
         case _:
@@ -107,21 +107,25 @@ def reply(s: EngineClientState, task: str, call: Call, response: Response, now: 
 
 def no_reply(
     s: EngineClientState, task: str, call: Call, error: DragomanError, *, sent: bool, now: int
-) -> Out:
+) -> PartOutput:
     """Record that a call got no reply; `sent` is false when the Engine surely never saw it."""
     info = raw.error_info(error)
     match call.name:
         case "replay":
-            return Out()
+            return PartOutput()
         case "execute":
             # It may run: replay will show, or `give_up` says that nothing is known.
-            return Out() if sent else Out(s.ledger.settle(_command_of(call), "refused", info))
+            return (
+                PartOutput()
+                if sent
+                else PartOutput(s.ledger.settle(_command_of(call), "refused", info))
+            )
         case "answered":
             return _not_pending(s, task, _command_of(call), None)
         case "look":
-            return Out()
+            return PartOutput()
         case _ if call.command_id not in s.ledger.open:
-            return Out()
+            return PartOutput()
         case "pending":
             return _looked_up(s, task, _command_of(call), None, now)
         case _ if sent:
@@ -138,24 +142,24 @@ def _command_of(call: Call) -> str:
 # An answer.
 
 
-def _answered(s: EngineClientState, command_id: str, response: Response) -> Out:
+def _answered(s: EngineClientState, command_id: str, response: Response) -> PartOutput:
     """Hear the reply to an answer."""
     if _is_ok(response):
-        return Out(s.ledger.settle(command_id, "taken"))
+        return PartOutput(s.ledger.settle(command_id, "taken"))
     error = refusal(response)
     if _is_doubtful(response):
         return _doubt(s, command_id, error)
     if response.status in (404, 410):
         # Section 10.1: nothing is pending for this task, so somebody else has answered, or it is
         # forgotten; but so says a gateway that has lost its way to the Engine.
-        return Out((), [pending("answered", command_id)])
+        return PartOutput((), [pending("answered", command_id)])
     return _not_taken(s, command_id, error)
 
 
-def _not_taken(s: EngineClientState, command_id: str, error: ev.ErrorInfo) -> Out:
+def _not_taken(s: EngineClientState, command_id: str, error: ev.ErrorInfo) -> PartOutput:
     """Record that an answer did not count: the open request can be answered again."""
     told = s.ledger.settle(command_id, "refused", error)
-    return Out([*told, *s.asks.release(command_id, s.turn)])
+    return PartOutput([*told, *s.asks.release(command_id, s.turn)])
 
 
 def forget(s: EngineClientState, command_ids: Collection[str]) -> list[ev.Event]:
@@ -168,10 +172,10 @@ def forget(s: EngineClientState, command_ids: Collection[str]) -> list[ev.Event]
     return out
 
 
-def _doubt(s: EngineClientState, command_id: str, error: ev.ErrorInfo) -> Out:
+def _doubt(s: EngineClientState, command_id: str, error: ev.ErrorInfo) -> PartOutput:
     """Say that an answer may have arrived, and look: what is pending tells."""
     message = f"{error.message} What is pending will show whether the answer arrived."
-    return Out([raw.in_doubt(message, error.code, quote=error.quote)], [look(s, command_id)])
+    return PartOutput([raw.in_doubt(message, error.code, quote=error.quote)], [look(s, command_id)])
 
 
 def look(s: EngineClientState, command_id: str) -> Call:
@@ -182,20 +186,20 @@ def look(s: EngineClientState, command_id: str) -> Call:
 
 def _looked_up(
     s: EngineClientState, task: str, command_id: str, found: list[Any] | None, now: int
-) -> Out:
+) -> PartOutput:
     """Hear what is pending, None where it could not be read."""
     match s.doubts.hear(command_id, _evidence(s, task, command_id, found), now):
-        case Verdict.TAKEN:
-            return Out(s.ledger.settle(command_id, "taken"))
-        case Verdict.UNKNOWN:
-            return Out(s.ledger.settle(command_id, "unknown"))
-        case Verdict.LOST:
+        case LookVerdict.TAKEN:
+            return PartOutput(s.ledger.settle(command_id, "taken"))
+        case LookVerdict.UNKNOWN:
+            return PartOutput(s.ledger.settle(command_id, "unknown"))
+        case LookVerdict.LOST:
             return _not_taken(s, command_id, _NOT_DELIVERED)
-        case Verdict.TELL:
+        case LookVerdict.TELL:
             message = "What is pending still names the request; it will be asked once more."
-            return Out([raw.in_doubt(message)])
-        case Verdict.WAIT:
-            return Out()
+            return PartOutput([raw.in_doubt(message)])
+        case LookVerdict.WAIT:
+            return PartOutput()
 
 
 def _evidence(
@@ -220,39 +224,43 @@ def _is_open(s: EngineClientState, task: str, found: list[Any]) -> bool:
     return False
 
 
-def _not_pending(s: EngineClientState, task: str, command_id: str, found: list[Any] | None) -> Out:
+def _not_pending(
+    s: EngineClientState, task: str, command_id: str, found: list[Any] | None
+) -> PartOutput:
     """Hear what is pending after an answer that the Engine has no request for."""
     if command_id not in s.ledger.open:
         # The stream was faster, and has told.
-        return Out()
+        return PartOutput()
     error = _NOT_DELIVERED
     if found is None or not _is_open(s, task, found):
         message = "The Engine says that nothing waits for this answer."
         error = ev.ErrorInfo(code=NOTHING_PENDING, message=message)
     told = _not_taken(s, command_id, error)
-    return Out([*told.events, *_answered_elsewhere(s, task, found).events])
+    return PartOutput([*told.events, *_answered_elsewhere(s, task, found).events])
 
 
-def _answered_elsewhere(s: EngineClientState, task: str, found: list[Any] | None) -> Out:
+def _answered_elsewhere(s: EngineClientState, task: str, found: list[Any] | None) -> PartOutput:
     """Hear what is pending after a 404: a request that is listed can be answered again."""
     if s.ask is None or s.ask.given is not None:
         # The stream has told, or what becomes of the next answer will.
-        return Out()
+        return PartOutput()
     if found is not None and _is_open(s, task, found):
-        return Out()
-    return Out(interactions.infer_resolved(s))
+        return PartOutput()
+    return PartOutput(interactions.infer_resolved(s))
 
 
 # What is asked when the stream tells nothing.
 
 
-def looked(s: EngineClientState, task: str, response: Response, after: int | None, now: int) -> Out:
+def looked(
+    s: EngineClientState, task: str, response: Response, after: int | None, now: int
+) -> PartOutput:
     """Take what is pending: a request may be over that the turn waits for, and one be asked that
     the stream did not show. `after` is the newest time that the stream has told: what was asked
     before that was shown, and is over where it is not open."""
     found = _listed(response)
     if found is None or s.turn is None or s.ending is not None:
-        return Out()
+        return PartOutput()
     out = list(_answered_elsewhere(s, task, found).events)
     for item in found:
         if not isinstance(item, dict) or item.get("task_id") != task:
@@ -262,4 +270,4 @@ def looked(s: EngineClientState, task: str, response: Response, after: int | Non
             continue
         native = ev.NativeRef(dialect=wire.DIALECT, type="hitl_request", at=item["created_at"])
         out += interactions.requested(s, EngineFrame("hitl_request", item, native, now, 0))
-    return Out(out)
+    return PartOutput(out)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal, NamedTuple
 
-from adapters.driving.asks import Ask, Asks, Given
-from adapters.driving.doubts import Doubt, Doubts
+from adapters.driving.asks import InteractionAnswer, InteractionLedger, PendingInteraction
+from adapters.driving.doubts import UncertainInput, UncertainInputs
 from adapters.driving.held import HOLD_MS, Held
-from adapters.driving.ledger import Input, Ledger
+from adapters.driving.ledger import InputLedger, SentInput
 from adapters.driving.part import NOT_STORED
 from adapters.engine import wire
 from adapters.engine.alignment import StreamPosition, Trail
@@ -98,9 +98,11 @@ class EngineClientState:
     alone: list[str] = dataclasses.field(default_factory=list)
     unnamed_asks: int = 0
     # The parts.
-    ledger: Ledger[Input] = dataclasses.field(default_factory=Ledger)
-    doubts: Doubts = dataclasses.field(default_factory=Doubts)
-    asks: Asks[Ask] = dataclasses.field(default_factory=Asks)
+    ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
+    doubts: UncertainInputs = dataclasses.field(default_factory=UncertainInputs)
+    asks: InteractionLedger[PendingInteraction] = dataclasses.field(
+        default_factory=InteractionLedger
+    )
     held: Held = dataclasses.field(default_factory=Held)
     # In the place: it changes with every delta.
     block: Annotated[EngineBlock, NOT_STORED] = dataclasses.field(default_factory=EngineBlock)
@@ -111,7 +113,7 @@ class EngineClientState:
         return next(iter(self.asks.open), None)
 
     @property
-    def ask(self) -> Ask | None:
+    def ask(self) -> PendingInteraction | None:
         """The same as a record."""
         return next(iter(self.asks.open.values()), None)
 
@@ -140,7 +142,16 @@ RECORDS = (
         EarlyResult,
         EngineTurnEnd,
     ),
-    *(Ledger, Input, Doubts, Doubt, Asks, Ask, Given, Held),
+    *(
+        InputLedger,
+        SentInput,
+        UncertainInputs,
+        UncertainInput,
+        InteractionLedger,
+        PendingInteraction,
+        InteractionAnswer,
+        Held,
+    ),
 )
 """What is stored: a change in one of them is a new version."""
 

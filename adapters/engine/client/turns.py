@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.driving.ledger import Input
+from adapters.driving.ledger import SentInput
 from adapters.engine.client.state import EngineBlock, EngineClientState
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -18,7 +18,7 @@ from adapters.model.raw import BlockEnded
 def expect(s: EngineClientState, command_id: str, command: cmd.SendMessage) -> None:
     """Remember a message; one at a time, since a turn does not say whose it is."""
     s.ledger.drop_message()
-    s.ledger.expect(Input(command_id, command.KIND, command.content))
+    s.ledger.expect(SentInput(command_id, command.KIND, command.content))
 
 
 def in_turn(s: EngineClientState, native: ev.NativeRef) -> list[ev.Event]:

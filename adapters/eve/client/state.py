@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters.driving.again import Again
-from adapters.driving.asks import Ask, Asks, Given
+from adapters.driving.asks import InteractionAnswer, InteractionLedger, PendingInteraction
 from adapters.driving.held import Held
-from adapters.driving.ledger import Input, Ledger
-from adapters.driving.silence import Silence
+from adapters.driving.ledger import InputLedger, SentInput
+from adapters.driving.silence import SilenceTimers
 from adapters.model import events as ev
 from adapters.model.raw import Raw
 
@@ -168,7 +168,7 @@ class ThreadState:
 
 
 @dataclasses.dataclass(slots=True)
-class EveMessage(Input):
+class EveMessage(SentInput):
     """A message on its way. The stream shows it under its `delivery`, once that is known, or with
     the words `flat`; or as the first message of the session that it `creates`. `step` names the
     first of those that were posted together."""
@@ -180,7 +180,7 @@ class EveMessage(Input):
 
 
 @dataclasses.dataclass(slots=True)
-class InputAnswer(Given):
+class InputAnswer(InteractionAnswer):
     """An answer; `taken` when the log knows that it was. `step` names the first of those
     that were posted together, `place` is the one that it has among them."""
 
@@ -190,7 +190,7 @@ class InputAnswer(Given):
 
 
 @dataclasses.dataclass(slots=True)
-class InputRequest(Ask):
+class InputRequest(PendingInteraction):
     """Something that is asked: on its own thread, and where `shown_on` names another one on that
     too; `turn` and `shown_turn` are the eve turns it was asked in there, `step` is the step of its
     own thread (`ThreadState.steps`). `name` is what a sign-in is known by, as the wire has it."""
@@ -276,15 +276,15 @@ class EveClientState:
     ended: bool = False
     lines: dict[str, ThreadState] = dataclasses.field(default_factory=dict)
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
-    ledger: Ledger[EveMessage] = dataclasses.field(default_factory=Ledger)
-    asks: Asks[InputRequest] = dataclasses.field(default_factory=Asks)
+    ledger: InputLedger[EveMessage] = dataclasses.field(default_factory=InputLedger)
+    asks: InteractionLedger[InputRequest] = dataclasses.field(default_factory=InteractionLedger)
     # Answers to what was over before they were posted, by the requests: what they become shows.
     late: dict[str, InputAnswer] = dataclasses.field(default_factory=dict)
     # Requests that are over, with the canonical turns of the threads that they were asked in.
     resolved: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     # Of all threads: the calls that have returned.
     returned: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    silence: Silence = dataclasses.field(default_factory=Silence)
+    silence: SilenceTimers = dataclasses.field(default_factory=SilenceTimers)
     # Those of the newest turn that has ended, or since.
     strays: list[Stray] = dataclasses.field(default_factory=list)
     first: FirstMessage | None = None
@@ -322,10 +322,10 @@ RECORDS: tuple[type, ...] = (
     ChildOutcome,
     Settlement,
     Agent,
-    Ledger,
+    InputLedger,
     EveMessage,
-    Silence,
-    Asks,
+    SilenceTimers,
+    InteractionLedger,
     InputRequest,
     InputAnswer,
     FirstMessage,

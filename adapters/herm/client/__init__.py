@@ -6,8 +6,9 @@ Each room has one job, and knows of the others only those above it in this list:
 * `envelopes`, `contents`: what is on the wire, read and written.
 * `posts`: requests. `abilities`: what can be carried. `sessions`: the session as a whole.
 * `numbers`: what of the backend's count was seen, and so what is new, early or old.
-* `texts`: open runs of text. `asks`: open requests and their answers.
-* `inputs`: what becomes of commands. `doubts`: of those whose answer was lost.
+* `texts`: open runs of text. `asks`: open requests. `answers`: their answers on the wire.
+* `inputs`: what becomes of commands. `doubts`: of those whose answer was lost. `echoes`: inputs
+  that the backend shows, those of others too.
 * `turns`: begin, pause, end.
 * `work`: what the agent shows: text, tools, questions, threads.
 * `catching_up`: the list beside the stream. `reading`: from frames and lists to the rooms above.

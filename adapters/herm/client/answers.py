@@ -7,7 +7,7 @@ from typing import Any
 from adapters.herm import wire
 from adapters.herm.client.contents import content_blocks
 from adapters.herm.client.envelopes import text_in
-from adapters.herm.client.records import Given, OpenRequest
+from adapters.herm.client.records import HermAnswer, HermInteraction
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.interactions import answer_of
@@ -20,8 +20,8 @@ SEALED_NAMES = tuple(name.encode() for name in _SEALED_FIELDS)
 
 
 def answer(
-    command_id: str, command: cmd.AnswerInteraction, request: OpenRequest
-) -> tuple[dict[str, Any], Given]:
+    command_id: str, command: cmd.AnswerInteraction, request: HermInteraction
+) -> tuple[dict[str, Any], HermAnswer]:
     """Return an answer as the event that carries it, and as it is remembered."""
     native = command.request_id
     outcome: ev.InteractionOutcome = "answered"
@@ -56,7 +56,7 @@ def answer(
             outcome = "answered" if words else "skipped"
     scope = command.scope or "once" if outcome == "approved" else None
     said = answer_of(command).model_dump(mode="json", exclude_defaults=True)
-    return payload, Given(command_id, outcome, scope, said)
+    return payload, HermAnswer(command_id, outcome, scope, said)
 
 
 def other_sealed(payload: dict[str, Any]) -> dict[str, Any]:
@@ -68,14 +68,14 @@ def other_sealed(payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def answer_shown(payload: dict[str, Any]) -> Given:
+def answer_shown(payload: dict[str, Any]) -> HermAnswer:
     """Return the answer of somebody else, as it is remembered."""
     outcome: ev.InteractionOutcome = "answered"
     if payload.get("result") in ("allow", "deny"):
         outcome = "approved" if payload["result"] == "allow" else "denied"
     words = text_in(payload, "answer")
     said = {"text": cut(words, wire.MAX_BLOCK_TEXT)} if words else {}
-    return Given(None, outcome, None, said)
+    return HermAnswer(None, outcome, None, said)
 
 
 def request_named(payload: dict[str, Any]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from adapters.herm.client import answers
-from adapters.herm.client.records import OpenCall, OpenRequest, State
+from adapters.herm.client.records import HermClientState, HermInteraction, HermToolCall
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.wire.errors import NotSupported
@@ -22,13 +23,11 @@ APPROVAL_OPTIONS = (
 """A tool confirmation names no options; these are its results and scopes (section 3.2)."""
 
 
-class Asks:
+@dataclasses.dataclass(slots=True)
+class HermRequests:
     """What the agent waits for."""
 
-    __slots__ = ("_s",)
-
-    def __init__(self, state: State) -> None:
-        self._s = state
+    s: HermClientState
 
     # Asking.
 
@@ -36,12 +35,12 @@ class Asks:
         self, name: str, kind: ev.InteractionKind, native: ev.NativeRef, **fields: Any
     ) -> list[ev.Event]:
         """Open a request. `posted` says what options post, where that is not their labels."""
-        s = self._s
+        s = self.s
         options: Sequence[ev.Option] = fields.get("options") or ()
         labels = {option.id: option.label for option in options}
         labels |= fields.pop("posted", {})
         s.put_back(name, native.id)
-        request = OpenRequest(kind, fields.get("call_id"), native.id, labels=labels)
+        request = HermInteraction(kind, fields.get("call_id"), native.id, labels=labels)
         s.asks.ask(name, request)
         return [
             ev.InteractionRequested(
@@ -54,7 +53,7 @@ class Asks:
             )
         ]
 
-    def permission(self, call_id: str, call: OpenCall, native: ev.NativeRef) -> list[ev.Event]:
+    def permission(self, call_id: str, call: HermToolCall, native: ev.NativeRef) -> list[ev.Event]:
         """Ask whether a call may run."""
         call.asked = True
         return self.ask(
@@ -67,7 +66,7 @@ class Asks:
             details=_details(call),
         )
 
-    def result(self, call_id: str, call: OpenCall, native: ev.NativeRef) -> list[ev.Event]:
+    def result(self, call_id: str, call: HermToolCall, native: ev.NativeRef) -> list[ev.Event]:
         """Ask for the result of a tool that the client runs."""
         call.asked = True
         return self.ask(
@@ -82,7 +81,7 @@ class Asks:
 
     def late(self, name: str, native: ev.NativeRef) -> list[ev.Event]:
         """Make a request of an id that only a pause names: an open call, or something not told."""
-        for call_id, call in self._s.calls.items():
+        for call_id, call in self.s.calls.items():
             if name in (call_id, call.envelope):
                 return self.permission(call_id, call, native)
         return self.ask(
@@ -94,24 +93,24 @@ class Asks:
 
     def is_over(self, name: str) -> bool:
         """Say whether what an id names was answered, or has returned: it is asked no more."""
-        return name in self._s.over
+        return name in self.s.over
 
     # Answers.
 
     def answer(self, command_id: str, command: cmd.AnswerInteraction) -> dict[str, Any]:
         """Return an answer as the event that carries it, and remember it."""
-        request = self._s.requests.get(command.request_id)
+        request = self.s.requests.get(command.request_id)
         if request is None:
             raise NotSupported(f"herm: request `{command.request_id}` is not open any more")
         payload, given = answers.answer(command_id, command, request)
-        self._s.asks.give(command.request_id, given)
+        self.s.asks.give(command.request_id, given)
         return payload
 
     def may_be_other(self, command_id: str, payload: dict[str, Any]) -> bool:
         """Say whether a refused secret may be a password: which of the two was asked for was not
         told."""
-        name = self._s.asks.given_by(command_id)
-        unknown = name is not None and self._s.requests[name].kind == "unknown"
+        name = self.s.asks.given_by(command_id)
+        unknown = name is not None and self.s.requests[name].kind == "unknown"
         return unknown and payload["type"] == "user.secret_result"
 
     # Ends.
@@ -119,7 +118,7 @@ class Asks:
     def resolve_answered(self, native: ev.NativeRef) -> list[ev.Event]:
         """Resolve what we answered, and what somebody else must have answered: the agent works
         again."""
-        answered = self._s.asks.answered()
+        answered = self.s.asks.answered()
         return [event for name in answered for event in self.resolve(name, native)]
 
     def resolve(
@@ -127,7 +126,7 @@ class Asks:
     ) -> list[ev.Event]:
         """Resolve a request: with our answer where we gave one, else with what the backend
         shows."""
-        s, request = self._s, self._s.requests.get(name)
+        s, request = self.s, self.s.requests.get(name)
         if request is None:
             return []
         if request.answer is not None or request.gone:
@@ -145,15 +144,15 @@ class Asks:
         return [self._returned(request, found.given.reply or ev.Answer(), native), found.event]
 
     def _returned(
-        self, request: OpenRequest, given: ev.Answer, native: ev.NativeRef | None
+        self, request: HermInteraction, given: ev.Answer, native: ev.NativeRef | None
     ) -> ev.Event:
         """Return the result of a custom tool, which has no event: it is what was sent (section
         4.5)."""
         assert request.call is not None
-        del self._s.calls[request.call]
+        del self.s.calls[request.call]
         return ev.ToolReturned(
             thread_id=ev.MAIN,
-            turn_id=self._s.turn,
+            turn_id=self.s.turn,
             call_id=request.call,
             content=given.content,
             output_known=given.content is not None,
@@ -164,6 +163,6 @@ class Asks:
         )
 
 
-def _details(call: OpenCall) -> dict[str, Any]:
+def _details(call: HermToolCall) -> dict[str, Any]:
     """Return what a request about a call tells of it."""
     return {"tool": call.tool, "input": call.input} if call.kept else {"tool": call.tool}

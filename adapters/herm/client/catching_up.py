@@ -26,7 +26,7 @@ from adapters.herm.client.envelopes import (
     sequence_of,
 )
 from adapters.herm.client.numbers import Numbers, key_of_repeat
-from adapters.herm.client.records import Place, State
+from adapters.herm.client.records import HermClientState, HermStreamPosition
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, Response
@@ -166,7 +166,9 @@ class CatchingUp:
         "hole_at",
     )
 
-    def __init__(self, state: State, place: Place, numbers: Numbers, calls: list[Call]) -> None:
+    def __init__(
+        self, state: HermClientState, place: HermStreamPosition, numbers: Numbers, calls: list[Call]
+    ) -> None:
         self._s = state
         self._at = place
         self._numbers = numbers

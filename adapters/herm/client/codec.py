@@ -12,23 +12,29 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from adapters.driving.doubts import Doubt
+from adapters.driving.doubts import UncertainInput
 from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.abilities import ABILITIES, check
 from adapters.herm.client.answers import SEALED_NAMES
-from adapters.herm.client.asks import Asks
+from adapters.herm.client.asks import HermRequests
 from adapters.herm.client.catching_up import CatchingUp
-from adapters.herm.client.doubts import InDoubt
+from adapters.herm.client.doubts import LostInputLookup
 from adapters.herm.client.echoes import InputEchoes
-from adapters.herm.client.inputs import Inputs
+from adapters.herm.client.inputs import HermInputs
 from adapters.herm.client.numbers import Numbers
-from adapters.herm.client.reading import Reading
-from adapters.herm.client.records import RECORDS, Place, Sent, State, become
-from adapters.herm.client.sessions import Sessions
-from adapters.herm.client.texts import Texts
-from adapters.herm.client.turns import Turns
-from adapters.herm.client.work import Work
+from adapters.herm.client.reading import EnvelopeReader
+from adapters.herm.client.records import (
+    RECORDS,
+    HermClientState,
+    HermStreamPosition,
+    PostedInput,
+    become,
+)
+from adapters.herm.client.sessions import HermSession
+from adapters.herm.client.texts import TextRuns
+from adapters.herm.client.turns import HermTurns
+from adapters.herm.client.work import EnvelopeHandlers
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -47,7 +53,7 @@ promises."""
 
 _DELTAS = frozenset({ev.TextDelta.TYPE, ev.ReasoningDelta.TYPE})
 
-_PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(Place))
+_PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(HermStreamPosition))
 
 _ADMINISTRATION = ("archive", "reset", "delete", "update_session")
 
@@ -61,24 +67,24 @@ class HermClient(ClientCodec):
     history = Ability(Support.EMULATED, "as text before the next message")
     abilities: Mapping[str, Ability] = ABILITIES
     records = RECORDS
-    filled = (Place, State)
+    filled = (HermStreamPosition, HermClientState)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._calls: list[Call] = []
         self._single = settings.get("single_stream", False)
-        self._s = s = State()
-        self._at = at = Place()
+        self._s = s = HermClientState()
+        self._at = at = HermStreamPosition()
         self._kept = CodecCheckpoint(HermClient, "the state of a Herm's session")
-        self._sessions = Sessions(s, settings)
+        self._sessions = HermSession(s, settings)
         self._numbers = Numbers(s, at)
-        self._texts = Texts(s, at, self._numbers)
-        self._asks = Asks(s)
-        self._inputs = Inputs(s, self._numbers, self._asks)
-        self._turns = Turns(s, self._texts, self._asks, self._inputs)
-        in_doubt = InDoubt(s, self._inputs, self._asks)
+        self._texts = TextRuns(s, at, self._numbers)
+        self._asks = HermRequests(s)
+        self._inputs = HermInputs(s, self._numbers, self._asks)
+        self._turns = HermTurns(s, self._texts, self._asks, self._inputs)
+        in_doubt = LostInputLookup(s, self._inputs, self._asks)
         self._catching_up = CatchingUp(s, at, self._numbers, self._calls)
-        work = Work(s, at, self._texts, self._asks, self._turns)
-        self._reading = Reading(
+        work = EnvelopeHandlers(s, at, self._texts, self._asks, self._turns)
+        self._reading = EnvelopeReader(
             s,
             at,
             self._calls,
@@ -142,13 +148,13 @@ class HermClient(ClientCodec):
             except NotSupported:
                 # It has become pointless, but not undone: the list may show it all the same,
                 # though no echo is known as its own.
-                s.sent.append(Sent(command_id, ""))
+                s.sent.append(PostedInput(command_id, ""))
             else:
                 if other:
                     inputs.post_otherwise(call, other)
                     return None
         # How long it was doubted before a restart counts.
-        s.doubts.open.setdefault(command_id, Doubt())
+        s.doubts.open.setdefault(command_id, UncertainInput())
         return self._catching_up.start()
 
     def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
@@ -226,7 +232,7 @@ class HermClient(ClientCodec):
 
     def _unsure(self, call: Call) -> list[ev.Event]:
         """Look whether commands arrived that got no sure answer; they are never posted again."""
-        self._s.doubts.open.update((name, Doubt()) for name in call.command_ids)
+        self._s.doubts.open.update((name, UncertainInput()) for name in call.command_ids)
         self._calls.append(self._catching_up.start())
         return []
 
@@ -336,8 +342,8 @@ class HermClient(ClientCodec):
         first, later = self._kept.restore(snapshot, position)
         if stored := newest(first, later):
             place = newest(*(part[0] if part else [] for part in (first, later)))
-            become(self._at, fill(Place, dict(zip(_PLACE_FIELDS, place, strict=True))))
-            become(self._s, fill(State, stored[1]))
+            become(self._at, fill(HermStreamPosition, dict(zip(_PLACE_FIELDS, place, strict=True))))
+            become(self._s, fill(HermClientState, stored[1]))
         self._live = False
         if self._s.session is None:
             self._s.pending = None

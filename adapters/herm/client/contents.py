@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.herm import wire
 from adapters.herm.client.envelopes import text_in
-from adapters.herm.client.records import Message
+from adapters.herm.client.records import PendingMessage
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.wire.errors import NotSupported
@@ -91,10 +91,10 @@ def block_of(block: Any) -> Any:
     return ev.Other(dialect=wire.DIALECT, value=block)
 
 
-def message_of(command_id: str, command: cmd.SendMessage) -> Message:
+def message_of(command_id: str, command: cmd.SendMessage) -> PendingMessage:
     """Return a message as it is remembered until its turn."""
     content = [block.model_dump(mode="json", exclude_defaults=True) for block in command.content]
-    return Message(
+    return PendingMessage(
         command_id=command_id,
         content=content,
         blocks=content_blocks(command.content, command.client_context),

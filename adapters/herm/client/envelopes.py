@@ -27,7 +27,7 @@ Waiting = tuple[int, dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
+class ReceivedEnvelope:
     """One envelope on its way to what it means; `rest` are the members that an envelope does not
     have, `now` is when it is read."""
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from adapters.driving.again import Patience
 from adapters.herm.client import posts
 from adapters.herm.client.answers import other_sealed, request_named
-from adapters.herm.client.asks import Asks
+from adapters.herm.client.asks import HermRequests
 from adapters.herm.client.contents import message_of
 from adapters.herm.client.envelopes import (
     envelopes_of,
@@ -28,7 +28,7 @@ from adapters.herm.client.envelopes import (
     short,
 )
 from adapters.herm.client.numbers import Numbers
-from adapters.herm.client.records import Message, Sent, State
+from adapters.herm.client.records import HermClientState, PendingMessage, PostedInput
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -56,24 +56,23 @@ _TURN_OVER = frozenset({400, 409, 422, 429})
 """What steering may be refused with when no turn runs; the page names no status (section 3.1)."""
 
 
-class Inputs:
-    """The ledger: the message that waits for its turn (`pending`), those after it (`later`), and
-    all that was posted (`sent`). What is to be posted is part of the state until `take`."""
+@dataclasses.dataclass(slots=True)
+class HermInputs:
+    """Commands on their way. What is to be posted is part of the state until `take`."""
 
-    __slots__ = ("_again", "_asks", "_numbers", "_s")
-
-    def __init__(self, state: State, numbers: Numbers, asks: Asks) -> None:
-        self._s = state
-        self._numbers = numbers
-        self._asks = asks
-        # What is posted otherwise, and whether as a lone object, by command. One may be sealed.
-        self._again: dict[str, tuple[dict[str, Any], bool]] = {}
+    s: HermClientState
+    numbers: Numbers
+    asks: HermRequests
+    # What is posted otherwise, and whether as a lone object, by command. One may be sealed.
+    _again: dict[str, tuple[dict[str, Any], bool]] = dataclasses.field(
+        init=False, default_factory=dict
+    )
 
     # Going out.
 
     def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
         """Return the call that carries a command of a session that there is."""
-        assert self._s.session is not None
+        assert self.s.session is not None
         match command:
             case cmd.SendMessage():
                 return self._message(command_id, command)
@@ -83,15 +82,15 @@ class Inputs:
                 said = {"message": command.note} if command.note else {}
                 return self.post({"type": "user.interrupt", **said}, command_id)
             case cmd.AnswerInteraction():
-                return self.post(self._asks.answer(command_id, command), command_id)
+                return self.post(self.asks.answer(command_id, command), command_id)
             case cmd.Archive() | cmd.Reset() | cmd.Delete() | cmd.UpdateSession():
-                return posts.administer(self._s.session, command_id, command)
+                return posts.administer(self.s.session, command_id, command)
             case _:
                 raise NotSupported(f"herm: nothing carries `{command.TYPE}`")
 
     def _message(self, command_id: str, command: cmd.SendMessage) -> Call:
         """Return the call that carries a message, now or in its turn."""
-        s = self._s
+        s = self.s
         assert s.session is not None
         message = message_of(command_id, command)
         if s.works and command.policy == "steer":
@@ -108,7 +107,7 @@ class Inputs:
         # One message at a time: it follows when that one's turn is over.
         return posts.look(s.session, command_id)
 
-    def post_message(self, message: Message) -> Call:
+    def post_message(self, message: PendingMessage) -> Call:
         """Return the POST of the message that is next."""
         message.again.sent()
         payload = {"type": "user.message", "content": message.blocks}
@@ -117,7 +116,7 @@ class Inputs:
     def take(self) -> list[Call]:
         """Return, once, the next steps of commands: what is posted otherwise, and the message whose
         time has come."""
-        s = self._s
+        s = self.s
         calls = []
         again, self._again = self._again, {}
         for command_id, (payload, alone) in again.items():
@@ -131,11 +130,11 @@ class Inputs:
 
     def first(self) -> Call | None:
         """Return, once, the call of the command that the session was made for."""
-        first, self._s.first = self._s.first, None
+        first, self.s.first = self.s.first, None
         if first is None:
             return None
-        if self._s.pending is not None and self._s.queue.is_next(first.command_id):
-            return self.post_message(self._s.pending)
+        if self.s.pending is not None and self.s.queue.is_next(first.command_id):
+            return self.post_message(self.s.pending)
         return self.submit(first.command_id, cmd.decode_command(first.command))
 
     def post_otherwise(self, call: Call, how: Literal["single", "other"]) -> None:
@@ -148,17 +147,17 @@ class Inputs:
         if how == "other":
             payload = other_sealed(payload)
         self._again[call.command_id] = payload, alone or how == "single"
-        item = self._s.echoes.unsettled(call.command_id)
+        item = self.s.echoes.unsettled(call.command_id)
         if item is not None:
             item.other = how
 
     def post_answers(self, answers: Mapping[str, cmd.AnswerInteraction]) -> Call | None:
         """Return the one POST of several answers (section 5), None where the backend is not known
         to take a batch."""
-        asked = [self._s.requests.get(command.request_id) for command in answers.values()]
-        if self._s.form != "events" or any(r is None or r.kind == "unknown" for r in asked):
+        asked = [self.s.requests.get(command.request_id) for command in answers.values()]
+        if self.s.form != "events" or any(r is None or r.kind == "unknown" for r in asked):
             return None
-        payloads = {id_: self._asks.answer(id_, command) for id_, command in answers.items()}
+        payloads = {id_: self.asks.answer(id_, command) for id_, command in answers.items()}
         for command_id, payload in payloads.items():
             self._note_sent(command_id, payload)
         first, *others = payloads
@@ -171,28 +170,28 @@ class Inputs:
         command_id: str,
         *,
         single: bool = False,
-        message: Message | None = None,
+        message: PendingMessage | None = None,
     ) -> Call:
         """Return a POST of one event: as `events`, as a lone object where the backend wants that
         (section 3). `message` is the message that this is the steering or the interrupt of."""
         self._note_sent(command_id, payload, message)
-        alone = single or self._s.form == "single"
+        alone = single or self.s.form == "single"
         return self._post_events(payload if alone else {"events": [payload]}, command_id)
 
     def _post_events(self, body: dict[str, Any], command_id: str) -> Call:
-        assert self._s.session is not None
-        return posts.events(self._s.session, body, command_id)
+        assert self.s.session is not None
+        return posts.events(self.s.session, body, command_id)
 
     def _note_sent(
-        self, command_id: str, payload: dict[str, Any], message: Message | None = None
+        self, command_id: str, payload: dict[str, Any], message: PendingMessage | None = None
     ) -> None:
         """Remember an input that is posted, to know its echo."""
-        self._s.posted = True
-        self._s.echoes.expect(Sent(command_id, key_of(payload), message=message))
+        self.s.posted = True
+        self.s.echoes.expect(PostedInput(command_id, key_of(payload), message=message))
 
     def forget(self, command_id: str) -> list[ev.Event]:
         """Expect nothing more of a command, nor post it; what it answers may be answered again."""
-        s = self._s
+        s = self.s
         s.doubts.forget(command_id)
         self._again.pop(command_id, None)
         s.echoes.drop(command_id)
@@ -203,9 +202,9 @@ class Inputs:
 
     def is_to_be_posted(self, command_id: str) -> bool:
         """Say whether a command was not posted yet, or refused for now and so not taken."""
-        waiting = [item for item in (self._s.first, *self._s.queue.unsent()) if item is not None]
+        waiting = [item for item in (self.s.first, *self.s.queue.unsent()) if item is not None]
         known = any(item.command_id == command_id for item in waiting)
-        return known and self._s.echoes.unsettled(command_id) is None
+        return known and self.s.echoes.unsettled(command_id) is None
 
     # Answers of a POST.
 
@@ -218,11 +217,11 @@ class Inputs:
         payloads: list[dict[str, Any]] = [value] if alone else value["events"]
         payload = payloads[0]
         if 200 <= response.status < 300:
-            self._s.form = "single" if alone else "events"
+            self.s.form = "single" if alone else "events"
             echoed = envelopes_of(raw.json_of(response))
             pairs = zip(call.command_ids, payloads, strict=True)
             return [event for name, one in pairs for event in self._taken(name, one, echoed)]
-        if response.status == 400 and not alone and self._s.form != "events":
+        if response.status == 400 and not alone and self.s.form != "events":
             # A 400 took nothing: the other spelling is tried once. What is known of it may be newer
             # than the request.
             self.post_otherwise(call, "single")
@@ -232,14 +231,14 @@ class Inputs:
             return []
         if payload["type"] == "user.message":
             return self._message_refused(call.command_id, response, error, now)
-        if self._asks.may_be_other(call.command_id, payload) and response.status != 409:
+        if self.asks.may_be_other(call.command_id, payload) and response.status != 409:
             # This one it did not take.
             self.post_otherwise(call, "other")
             return []
         out = self.refused(call, error)
         if response.status in _NOT_ASKED and error.code != _DEPLOYS and len(payloads) == 1:
             # Nothing waits for it any more, and nobody knows why. Of several it may be one only.
-            out += self._asks.resolve(self._s.asks.find(request_named(payload)) or "", None)
+            out += self.asks.resolve(self.s.asks.find(request_named(payload)) or "", None)
         return out
 
     def refused(self, call: Call, error: ev.ErrorInfo) -> list[ev.Event]:
@@ -247,16 +246,16 @@ class Inputs:
         out: list[ev.Event] = []
         for command_id in call.command_ids:
             out += self.settle(command_id, "refused", error)
-            out += self._s.asks.release(command_id)
+            out += self.s.asks.release(command_id)
         return out
 
     def not_done(self, call: Call, error: ev.ErrorInfo, *, sent: bool) -> list[ev.Event]:
         """Record that a call failed: its commands were not carried, or nobody knows."""
         assert call.command_id is not None
         if call.name == "create":
-            self._s.first = None
-        if self._s.queue.is_next(call.command_id):
-            self._s.queue.drop_next()
+            self.s.first = None
+        if self.s.queue.is_next(call.command_id):
+            self.s.queue.drop_next()
         # A session that was perhaps made is never used: what should have been said there was not.
         if not sent or call.name == "create":
             return self.refused(call, error)
@@ -265,11 +264,11 @@ class Inputs:
     def _follows(self, command_id: str, now: int) -> bool:
         """Post a message that was to steer or to interrupt a turn, which is over, as a message; the
         refusal proves that it was not taken."""
-        item = self._s.echoes.unsettled(command_id)
+        item = self.s.echoes.unsettled(command_id)
         if item is None or item.message is None:
             return False
-        self._s.echoes.forget(command_id)
-        if self._s.queue.hold(item.message, busy=self._s.works):
+        self.s.echoes.forget(command_id)
+        if self.s.queue.hold(item.message, busy=self.s.works):
             # The stream is behind: it is about to say that the turn is over.
             item.message.again.wait(now + RETRY_MS)
         return True
@@ -277,7 +276,7 @@ class Inputs:
     def _message_refused(
         self, command_id: str, response: Response, error: ev.ErrorInfo, now: int
     ) -> list[ev.Event]:
-        pending = self._s.queue.next
+        pending = self.s.queue.next
         if pending is None or pending.command_id != command_id:
             return []
         status = response.status
@@ -286,9 +285,9 @@ class Inputs:
         patience = _NOT_READY if not_ready else _BUSY
         if waits and pending.again.refused(now, patience, posts.retry_after(response)):
             # Section 9: on a 409 wait for `session.status_idle`, or for a while.
-            self._s.echoes.forget(command_id)
+            self.s.echoes.forget(command_id)
             return []
-        self._s.queue.drop_next()
+        self.s.queue.drop_next()
         return self.settle(command_id, "refused", error)
 
     def _taken(
@@ -298,20 +297,22 @@ class Inputs:
         for envelope in echoed:
             if is_echo(envelope, payload):
                 sequence, id_ = sequence_of(envelope), id_of(envelope)
-        self._numbers.know_input(sequence)
-        self._s.inputs_mark = max(self._s.inputs_mark, sequence or 0)
+        self.numbers.know_input(sequence)
+        self.s.inputs_mark = max(self.s.inputs_mark, sequence or 0)
         key = key_of(payload)
         # A command may have posted several inputs, each of which has its own echo.
-        items = self._s.echoes.of(command_id, key)
+        items = self.s.echoes.of(command_id, key)
         # Without one its echo was faster.
         out = [event for item in items for event in self.took(item, payload, sequence)]
         if id_:
-            self._s.echoes.know(short(f"{id_} {key}"), command_id, key)
+            self.s.echoes.know(short(f"{id_} {key}"), command_id, key)
         return out
 
-    def took(self, item: Sent, payload: dict[str, Any], sequence: int | None) -> list[ev.Event]:
+    def took(
+        self, item: PostedInput, payload: dict[str, Any], sequence: int | None
+    ) -> list[ev.Event]:
         """Return what it means that the backend took an input of ours."""
-        command_id, pending = item.command_id, self._s.pending
+        command_id, pending = item.command_id, self.s.pending
         match payload["type"]:
             case "user.message":
                 if pending is None or pending.command_id != command_id:
@@ -323,17 +324,17 @@ class Inputs:
             case "user.interrupt":
                 if item.step:
                     return []
-                self._s.interrupting = self._s.turn is not None
+                self.s.interrupting = self.s.turn is not None
                 if item.message is not None:
                     # A message that withdraws: it follows when the turn has ended.
                     message, item.message, item.step = item.message, None, True
-                    self._s.doubts.forget(command_id)
-                    self._s.queue.hold(message, busy=self._s.works)
+                    self.s.doubts.forget(command_id)
+                    self.s.queue.hold(message, busy=self.s.works)
                     return []
         return self.settle(command_id, "taken")
 
     def _steered(self, command_id: str, text: str) -> list[ev.Event]:
-        if self._s.turn is None:
+        if self.s.turn is None:
             lost = ev.ErrorInfo(
                 code="turn_over", message="The turn had ended before the backend took the steering."
             )
@@ -345,7 +346,7 @@ class Inputs:
             *taken,
             ev.GuidanceReceived(
                 thread_id=ev.MAIN,
-                turn_id=self._s.turn,
+                turn_id=self.s.turn,
                 text=text,
                 command_id=command_id,
                 synthetic=True,
@@ -358,26 +359,26 @@ class Inputs:
         self, command_id: str, outcome: raw.InputOutcome, error: ev.ErrorInfo | None = None
     ) -> list[ev.Event]:
         """Settle a command, once; what was taken is remembered until its echo is seen."""
-        told = self._s.echoes.settle(command_id, outcome, error)
+        told = self.s.echoes.settle(command_id, outcome, error)
         if told:
-            self._s.doubts.forget(command_id)
+            self.s.doubts.forget(command_id)
         return told
 
     def settle_pending(self) -> list[ev.Event]:
         """Settle the message that waits for its turn as taken."""
-        message = self._s.queue.settle()
+        message = self.s.queue.settle()
         return [] if message is None else self.settle(message.command_id, "taken")
 
     def held_back(self) -> list[str]:
         """Return the commands of the messages that wait here for the end of a turn, or since they
         were refused for now."""
         # Without a session, what makes it may be on its way with one of them.
-        return [one.command_id for one in self._s.queue.unsent()] if self._s.session else []
+        return [one.command_id for one in self.s.queue.unsent()] if self.s.session else []
 
-    def never_posted(self) -> list[Message]:
+    def never_posted(self) -> list[PendingMessage]:
         """Return the messages that were never posted, or are to be posted again."""
-        waiting = self._s.queue.unsent()
-        for item in self._s.sent:
+        waiting = self.s.queue.unsent()
+        for item in self.s.sent:
             if item.interrupts and item.message is not None:
                 waiting.append(item.message)
                 item.message = None

@@ -13,7 +13,7 @@ import zlib
 from typing import Any
 
 from adapters.herm.client.envelopes import are_all, check_of, id_of, is_delta, sequence_of
-from adapters.herm.client.records import KEPT, Place, State
+from adapters.herm.client.records import KEPT, HermClientState, HermStreamPosition
 from adapters.wire.url_paths import is_header_value
 
 HOLES = 3
@@ -30,7 +30,7 @@ class Numbers:
 
     __slots__ = ("_at", "_looked", "_recent", "_s", "catching_up", "holes")
 
-    def __init__(self, state: State, place: Place) -> None:
+    def __init__(self, state: HermClientState, place: HermStreamPosition) -> None:
         self._s = state
         self._at = place
         # What a lost connection or a restart makes anew.

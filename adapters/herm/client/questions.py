@@ -18,7 +18,7 @@ _WORDS = ("label", "text", "title", "name", "value")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Question:
+class ClarifyQuestion:
     """A request's questions as one; `posted` says what each option posts."""
 
     prompt: str
@@ -26,7 +26,7 @@ class Question:
     posted: dict[str, str]
 
 
-def question_of(payload: dict[str, Any]) -> Question:
+def question_of(payload: dict[str, Any]) -> ClarifyQuestion:
     """Return what a payload asks. One answer is taken for all its questions: of several, each
     stands in the prompt with its choices."""
     asked = [one for one in _questions(payload) if text_in(one, "question") or _choices(one)]
@@ -44,7 +44,7 @@ def question_of(payload: dict[str, Any]) -> Question:
     if not any(lines[:2]):
         # Its choices, if it has some, still tell something.
         words = f"{NOT_SAID}\n{words}".strip()
-    return Question(
+    return ClarifyQuestion(
         prompt=words,
         options=tuple(option for option, _ in options),
         posted={option.id: posted for option, posted in options},

@@ -12,14 +12,20 @@ from adapters.driving.doubts import LOOKS, Evidence
 from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.catching_up import CatchingUp, Fill
-from adapters.herm.client.doubts import InDoubt
+from adapters.herm.client.doubts import LostInputLookup
 from adapters.herm.client.echoes import InputEchoes
-from adapters.herm.client.envelopes import ENVELOPE_KEYS, Seen, id_of, sequence_of, text_in
+from adapters.herm.client.envelopes import (
+    ENVELOPE_KEYS,
+    ReceivedEnvelope,
+    id_of,
+    sequence_of,
+    text_in,
+)
 from adapters.herm.client.numbers import Numbers
-from adapters.herm.client.records import Place, State
-from adapters.herm.client.texts import Texts
-from adapters.herm.client.turns import Turns
-from adapters.herm.client.work import Work
+from adapters.herm.client.records import HermClientState, HermStreamPosition
+from adapters.herm.client.texts import TextRuns
+from adapters.herm.client.turns import HermTurns
+from adapters.herm.client.work import EnvelopeHandlers
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call
@@ -53,7 +59,7 @@ TURN_LOST = "turn_end_missing"
 """The error code of a turn that the backend has no more, while it keeps the session."""
 
 
-class Reading:
+class EnvelopeReader:
     """Gives each envelope to the room that knows its type."""
 
     __slots__ = (
@@ -72,15 +78,15 @@ class Reading:
 
     def __init__(
         self,
-        state: State,
-        place: Place,
+        state: HermClientState,
+        place: HermStreamPosition,
         calls: list[Call],
         numbers: Numbers,
-        texts: Texts,
+        texts: TextRuns,
         echoes: InputEchoes,
-        turns: Turns,
-        work: Work,
-        in_doubt: InDoubt,
+        turns: HermTurns,
+        work: EnvelopeHandlers,
+        in_doubt: LostInputLookup,
         catching_up: CatchingUp,
     ) -> None:
         self._s = state
@@ -93,7 +99,7 @@ class Reading:
         self._work = work
         self._in_doubt = in_doubt
         self._catching_up = catching_up
-        self._handlers: dict[str, Callable[[Seen], list[ev.Event]]] = {
+        self._handlers: dict[str, Callable[[ReceivedEnvelope], list[ev.Event]]] = {
             "agent.message": work.text,
             "agent.thinking": work.text,
             "agent.tool_use": work.tool_use,
@@ -179,7 +185,7 @@ class Reading:
         complete = envelope.get("status") == "complete"
         known = ENVELOPE_KEYS | {"status"} if complete else ENVELOPE_KEYS
         rest = rest_of(envelope, known) if envelope.get("payload") is payload else None
-        seen = Seen(type_, envelope, payload, native, rest, now)
+        seen = ReceivedEnvelope(type_, envelope, payload, native, rest, now)
         handler = self._handlers.get(type_)
         if handler is None:
             return [*out, self._work.unknown(seen)]

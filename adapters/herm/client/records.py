@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 import orjson
 
 from adapters.driving.again import Again
-from adapters.driving.asks import Asks
-from adapters.driving.doubts import Doubt, Doubts
-from adapters.driving.echoes import Echoes
+from adapters.driving.asks import InteractionLedger
+from adapters.driving.doubts import UncertainInput, UncertainInputs
+from adapters.driving.echoes import EchoLedger
 from adapters.driving.queue import MessageQueue
 from adapters.model import events as ev
 
@@ -29,7 +29,7 @@ more asks nothing."""
 
 
 @dataclasses.dataclass(slots=True)
-class Message:
+class PendingMessage:
     """A message that its turn has not shown yet.
 
     It is not posted as long as it waits (`again`) for the end of a turn, or since it was refused
@@ -46,7 +46,7 @@ class Message:
 
 
 @dataclasses.dataclass(slots=True)
-class Sent:
+class PostedInput:
     """An input that was posted; `key` tells its echo.
 
     `message` is what it becomes where it was to steer a turn that is over, or what follows where it
@@ -58,7 +58,7 @@ class Sent:
     command_id: str
     key: str
     settled: bool = False
-    message: Message | None = None
+    message: PendingMessage | None = None
     step: bool = False
     other: Literal["single", "other"] | None = None
 
@@ -69,7 +69,7 @@ class Sent:
 
 
 @dataclasses.dataclass(slots=True)
-class First:
+class FirstCommand:
     """The command that a session is made for, as JSON."""
 
     command_id: str
@@ -77,7 +77,7 @@ class First:
 
 
 @dataclasses.dataclass(slots=True)
-class Foreign:
+class ForeignMessage:
     """A message of somebody else before its turn."""
 
     id: str
@@ -85,7 +85,7 @@ class Foreign:
 
 
 @dataclasses.dataclass(slots=True)
-class Given:
+class HermAnswer:
     """The answer of a request, by a command of ours or by somebody else; `answer` as JSON."""
 
     command_id: str | None
@@ -105,7 +105,7 @@ class Given:
 
 
 @dataclasses.dataclass(slots=True)
-class OpenRequest:
+class HermInteraction:
     """Something that is asked; `envelope` is the id of what showed it, `labels` say what an option
     posts. It is `gone` when a pause names it no more: the agent's next work shows that it was
     answered."""
@@ -113,7 +113,7 @@ class OpenRequest:
     kind: ev.InteractionKind
     call: str | None = None
     envelope: str | None = None
-    answer: Given | None = None
+    answer: HermAnswer | None = None
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
     gone: bool = False
 
@@ -133,17 +133,17 @@ class OpenRequest:
         return self.envelope
 
     @property
-    def given(self) -> Given | None:
+    def given(self) -> HermAnswer | None:
         """What was answered."""
         return self.answer
 
     @given.setter
-    def given(self, given: Given | None) -> None:
+    def given(self, given: HermAnswer | None) -> None:
         self.answer = given
 
 
 @dataclasses.dataclass(slots=True)
-class OpenCall:
+class HermToolCall:
     """A tool's call that has not returned; `asked` and `denied` are of its permission. Its input
     has `size` bytes, and is not `kept` where it was too long to remember. The backend does not run
     a `custom` one, and shows no result of it."""
@@ -160,7 +160,7 @@ class OpenCall:
 
 
 @dataclasses.dataclass(slots=True)
-class Ending:
+class HermTurnEnd:
     """How a turn ends whose calls may still return; `at` is when the backend came to rest."""
 
     outcome: Literal["completed", "failed", "interrupted"]
@@ -171,7 +171,7 @@ class Ending:
 
 
 @dataclasses.dataclass(slots=True)
-class Place:
+class HermStreamPosition:
     """How far the stream was read, and the blocks that it is in: what deltas change."""
 
     # Frames fed.
@@ -192,7 +192,7 @@ class Place:
 
 
 @dataclasses.dataclass(slots=True)
-class State:
+class HermClientState:
     """The rest, each part in the room that writes it. A delta does not change it, unless it is held
     back."""
 
@@ -207,13 +207,13 @@ class State:
     paused: bool = False
     interrupting: bool = False
     # The end that waits for results, and when the newest piece of a late turn came.
-    ending: Ending | None = None
+    ending: HermTurnEnd | None = None
     late_at: int | None = None
     # Deltas that are held back, by the kind of text.
     withheld: dict[str, str] = dataclasses.field(default_factory=dict)
     # Tools, what is asked, threads.
-    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
-    requests: dict[str, OpenRequest] = dataclasses.field(default_factory=dict)
+    calls: dict[str, HermToolCall] = dataclasses.field(default_factory=dict)
+    requests: dict[str, HermInteraction] = dataclasses.field(default_factory=dict)
     # Ids of what was answered or has returned, and the tools of calls that turns have left.
     over: list[str] = dataclasses.field(default_factory=list)
     left: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -221,12 +221,12 @@ class State:
     ended_threads: list[str] = dataclasses.field(default_factory=list)
     unnamed_threads: int = 0
     # Inputs.
-    pending: Message | None = None
-    later: list[Message] = dataclasses.field(default_factory=list)
-    doubts: Doubts = dataclasses.field(default_factory=Doubts)
-    first: First | None = None
-    inbox: list[Foreign] = dataclasses.field(default_factory=list)
-    sent: list[Sent] = dataclasses.field(default_factory=list)
+    pending: PendingMessage | None = None
+    later: list[PendingMessage] = dataclasses.field(default_factory=list)
+    doubts: UncertainInputs = dataclasses.field(default_factory=UncertainInputs)
+    first: FirstCommand | None = None
+    inbox: list[ForeignMessage] = dataclasses.field(default_factory=list)
+    sent: list[PostedInput] = dataclasses.field(default_factory=list)
     ids: dict[str, str] = dataclasses.field(default_factory=dict)
     inputs_mark: int = 0
     lists_inputs: bool = False
@@ -236,20 +236,20 @@ class State:
     # Numbers that inputs have: a stream need not show them.
     inputs: list[int] = dataclasses.field(default_factory=list)
 
-    # The parts, made over the fields: these are stored flat.
+    # The parts, made over the fields, which are stored flat.
 
     @property
-    def asks(self) -> Asks[OpenRequest]:
+    def asks(self) -> InteractionLedger[HermInteraction]:
         """What is asked, and what was answered."""
-        return Asks(self.requests)
+        return InteractionLedger(self.requests)
 
     @property
-    def echoes(self) -> Echoes[Sent]:
+    def echoes(self) -> EchoLedger[PostedInput]:
         """What was posted, and the ids of its echoes."""
-        return Echoes(self.sent, self.ids)
+        return EchoLedger(self.sent, self.ids)
 
     @property
-    def queue(self) -> MessageQueue[Message]:
+    def queue(self) -> MessageQueue[PendingMessage]:
         """The message that is next, and those behind it."""
         return MessageQueue(self)
 
@@ -273,9 +273,10 @@ class State:
 
 
 RECORDS = (
-    Place, State, Ending, Message, Again, Sent, Doubts, Doubt, First, Foreign, Given, OpenRequest,
-    OpenCall
-)  # fmt: skip
+    *(HermStreamPosition, HermClientState, HermTurnEnd, PendingMessage, Again, PostedInput),
+    *(UncertainInputs, UncertainInput, FirstCommand, ForeignMessage, HermAnswer, HermInteraction),
+    HermToolCall,
+)
 """All that is stored of a session."""
 
 

@@ -9,7 +9,7 @@ from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.contents import message_of
 from adapters.herm.client.envelopes import text_in
-from adapters.herm.client.records import First, State
+from adapters.herm.client.records import FirstCommand, HermClientState
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -26,12 +26,12 @@ _SESSION_KEYS = frozenset(
 )
 
 
-class Sessions:
+class HermSession:
     """What a create names, and what the session object says. `settings`: see the codec."""
 
     __slots__ = ("_agent", "_metadata", "_s", "_title", "_user_id")
 
-    def __init__(self, state: State, settings: Mapping[str, Any]) -> None:
+    def __init__(self, state: HermClientState, settings: Mapping[str, Any]) -> None:
         self._s = state
         self._agent: str | None = settings.get("agent")
         self._user_id: str | None = settings.get("user_id")
@@ -64,7 +64,7 @@ class Sessions:
         call = posts.create(self._agent, self._user_id, self._title, self._metadata, command_id)
         if isinstance(command, cmd.SendMessage):
             self._s.pending = message_of(command_id, command)
-        self._s.first = First(command_id, cmd.dump_command(command))
+        self._s.first = FirstCommand(command_id, cmd.dump_command(command))
         return call
 
     def created(self, call: Call, response: Response) -> list[ev.Event]:

@@ -6,12 +6,13 @@ whole text comes: not every frontend can put right what it was shown.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from adapters.herm import wire
-from adapters.herm.client.envelopes import STATUS, Seen, is_delta, sequence_of
+from adapters.herm.client.envelopes import STATUS, ReceivedEnvelope, is_delta, sequence_of
 from adapters.herm.client.numbers import Numbers
-from adapters.herm.client.records import KEPT_BYTES, Place, State
+from adapters.herm.client.records import KEPT_BYTES, HermClientState, HermStreamPosition
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.wire.jsonvalue import REPLACEMENT
@@ -22,17 +23,15 @@ KINDS = {"agent.message": "text", "agent.thinking": "reasoning"}
 _TEXT_KEYS = frozenset({"content", "delta"})
 
 
-class Texts:
+@dataclasses.dataclass(slots=True)
+class TextRuns:
     """The runs of deltas that are open, at most one of each kind."""
 
-    __slots__ = ("_at", "_joined", "_numbers", "_s")
-
-    def __init__(self, state: State, place: Place, numbers: Numbers) -> None:
-        self._s = state
-        self._at = place
-        self._numbers = numbers
-        # Until the first frames of a stream tell whether deltas were missed before them.
-        self._joined = False
+    s: HermClientState
+    at: HermStreamPosition
+    numbers: Numbers
+    # Until the first frames of a stream tell whether deltas were missed before them.
+    _joined: bool = dataclasses.field(init=False, default=False)
 
     def opened(self, *, joined: bool) -> None:
         """Record that a stream begins, and whether it does so after something was missed."""
@@ -44,16 +43,16 @@ class Texts:
         kind = KINDS.get(envelope["type"])
         if kind is None or not is_delta(envelope):
             return
-        number, before = sequence_of(envelope), self._numbers.before_new()
-        torn = self._numbers.is_early(envelope)
+        number, before = sequence_of(envelope), self.numbers.before_new()
+        torn = self.numbers.is_early(envelope)
         if self._joined:
             torn = torn or number is None or before is None or number <= before
-        elif number is None and before is not None and self._numbers.catching_up:
+        elif number is None and before is not None and self.numbers.catching_up:
             # The list may be ahead of the stream, and nothing but what comes next tells it.
             torn = True
         self._joined = False
         if torn:
-            self._s.withheld.setdefault(kind, "")
+            self.s.withheld.setdefault(kind, "")
 
     def passed(self, envelope: dict[str, Any]) -> None:
         """Hear from the stream what ends a run of deltas: those before it are not needed, and those
@@ -63,17 +62,17 @@ class Texts:
             return
         self._joined = False
         if type_ in KINDS:
-            self._s.withheld.pop(KINDS[type_], None)
+            self.s.withheld.pop(KINDS[type_], None)
         else:
-            self._s.withheld.clear()
+            self.s.withheld.clear()
 
-    def is_held_back(self, seen: Seen) -> bool:
+    def is_held_back(self, seen: ReceivedEnvelope) -> bool:
         """Say whether a piece of a text is held back that may be of a turn which is over."""
-        return seen.payload.get("delta") is True and bool(self._s.withheld)
+        return seen.payload.get("delta") is True and bool(self.s.withheld)
 
-    def take(self, seen: Seen) -> list[ev.Event]:
+    def take(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """Return what a piece of a text, or a whole one, means in the turn that is open."""
-        s, payload, kind = self._s, seen.payload, KINDS[seen.type]
+        s, payload, kind = self.s, seen.payload, KINDS[seen.type]
         content = payload.get("content")
         text = wire.text_of_blocks(content)
         if REPLACEMENT in text:
@@ -91,7 +90,7 @@ class Texts:
         if delta:
             make_delta = ev.TextDelta if kind == "text" else ev.ReasoningDelta
             return [raw.delta_of(make_delta, text, **fields, extra=seen.extra(_TEXT_KEYS))]
-        self._at.texts.pop(kind, None)
+        self.at.texts.pop(kind, None)
         s.withheld.pop(kind, None)
         # `status` is how a Dragoman says that a text was cut or taken back.
         told = payload.get("status")
@@ -106,15 +105,15 @@ class Texts:
         """Close open runs of deltas: a tool or an idle ends them (section 4.4), and then no whole
         text comes for what is held back."""
         out: list[ev.Event] = []
-        held_back, self._s.withheld = self._s.withheld, {}
+        held_back, self.s.withheld = self.s.withheld, {}
         for kind, text in held_back.items():
             make_delta = ev.TextDelta if kind == "text" else ev.ReasoningDelta
             out.append(make_delta(**self._block(kind), text=text, native=native))
-        open_, self._at.texts = self._at.texts, {}
+        open_, self.at.texts = self.at.texts, {}
         return out + [
             raw.BlockEnded(
                 thread_id=ev.MAIN,
-                turn_id=self._s.turn,
+                turn_id=self.s.turn,
                 block="text" if kind == "text" else "reasoning",
                 status=status,
                 synthetic=True,
@@ -124,14 +123,14 @@ class Texts:
 
     def _block(self, kind: str) -> dict[str, Any]:
         """Return what an event of the open run of a kind has, opened where none is."""
-        at = self._at
+        at = self.at
         block = at.texts.get(kind)
         if block is None:
             at.blocks += 1
             block = at.texts[kind] = f"b{at.blocks}"
         return {
             "thread_id": ev.MAIN,
-            "turn_id": self._s.turn,
+            "turn_id": self.s.turn,
             "block_id": block,
             "message_id": block,
         }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
-from adapters.herm.client.asks import Asks
+from adapters.herm.client.asks import HermRequests
 from adapters.herm.client.contents import foreign_message
-from adapters.herm.client.envelopes import Seen, sequence_of
-from adapters.herm.client.inputs import Inputs
-from adapters.herm.client.records import KEPT, Ending, State
-from adapters.herm.client.texts import Texts
+from adapters.herm.client.envelopes import ReceivedEnvelope, sequence_of
+from adapters.herm.client.inputs import HermInputs
+from adapters.herm.client.records import KEPT, HermClientState, HermTurnEnd
+from adapters.herm.client.texts import TextRuns
 from adapters.model import events as ev
 from adapters.wire.errors import CODE_LIMIT, cut
 from adapters.wire.jsonvalue import name_of
@@ -22,22 +23,20 @@ MOST_NAMED = 8
 """Ids that a notice names."""
 
 
-class Turns:
+@dataclasses.dataclass(slots=True)
+class HermTurns:
     """The turn that is open, if any."""
 
-    __slots__ = ("_asks", "_inputs", "_s", "_texts")
+    s: HermClientState
+    texts: TextRuns
+    asks: HermRequests
+    inputs: HermInputs
 
-    def __init__(self, state: State, texts: Texts, asks: Asks, inputs: Inputs) -> None:
-        self._s = state
-        self._texts = texts
-        self._asks = asks
-        self._inputs = inputs
-
-    def work(self, seen: Seen, *, asks: bool = False) -> list[ev.Event]:
+    def work(self, seen: ReceivedEnvelope, *, asks: bool = False) -> list[ev.Event]:
         """Begin or resume the turn where the backend did not say so (section 5). What comes after
         the end of a turn, and is of none that was announced, has a turn for itself: it ends by
         itself, unless the work `asks`."""
-        s = self._s
+        s = self.s
         out: list[ev.Event] = []
         if not s.works and s.turn is not None and self._begins(seen, surely=True):
             out = self.settle()
@@ -54,17 +53,17 @@ class Turns:
             s.late_at = seen.now
         return self._resume(seen.native, synthetic=True) if s.paused else []
 
-    def is_late(self, seen: Seen) -> bool:
+    def is_late(self, seen: ReceivedEnvelope) -> bool:
         """Say whether work belongs to a turn that the backend has ended."""
-        s = self._s
+        s = self.s
         return s.turns > 0 and not s.works and not self._begins(seen)
 
-    def _begins(self, seen: Seen, *, surely: bool = False) -> bool:
+    def _begins(self, seen: ReceivedEnvelope, *, surely: bool = False) -> bool:
         """Say whether an envelope may be of the turn of a message that waits for it: its number
         decides, where both have one. With `surely` only the number does."""
-        pending = self._s.queue.sent
+        pending = self.s.queue.sent
         if pending is None:
-            return bool(self._s.inbox)
+            return bool(self.s.inbox)
         number = sequence_of(seen.envelope)
         if pending.sequence is None or number is None:
             return not surely
@@ -79,14 +78,14 @@ class Turns:
         extra: dict[str, Any] | None = None,
     ) -> list[ev.Event]:
         """Begin a turn: of the message that waits for it, of others' messages, or by itself."""
-        s = self._s
+        s = self.s
         s.turns += 1
         s.turn = f"turn-{s.turns}"
         s.paused, s.interrupting = False, False
         pending = None if late else s.queue.sent
         out: list[ev.Event] = []
         if pending is not None:
-            out += self._inputs.settle_pending()
+            out += self.inputs.settle_pending()
             s.queue.drop_next()
         out.append(
             ev.TurnStarted(
@@ -112,9 +111,9 @@ class Turns:
         inbox, s.inbox = s.inbox, []
         return out + [foreign_message(message.id, message.text, s.turn) for message in inbox]
 
-    def running(self, seen: Seen) -> list[ev.Event]:
+    def running(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """Record that the agent works."""
-        s = self._s
+        s = self.s
         out: list[ev.Event] = []
         if s.ending is not None or (s.late_at is not None and self._begins(seen)):
             out = self.settle()
@@ -122,7 +121,7 @@ class Turns:
         s.late_at = None
         if s.turn is None:
             return out + self.begin(seen.native, extra=seen.extra())
-        if not self._s.paused:
+        if not self.s.paused:
             return []
         return self._resume(seen.native, extra=seen.extra())
 
@@ -133,7 +132,7 @@ class Turns:
         synthetic: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> list[ev.Event]:
-        out = self._asks.resolve_answered(native)
+        out = self.asks.resolve_answered(native)
         return [*out, self.resumed(native, synthetic=synthetic, extra=extra)]
 
     def resumed(
@@ -144,19 +143,19 @@ class Turns:
         extra: dict[str, Any] | None = None,
     ) -> ev.Event:
         """Return that the paused turn goes on."""
-        self._s.paused = False
+        self.s.paused = False
         return ev.TurnResumed(
-            thread_id=ev.MAIN, turn_id=self._s.turn, native=native, synthetic=synthetic, extra=extra
+            thread_id=ev.MAIN, turn_id=self.s.turn, native=native, synthetic=synthetic, extra=extra
         )
 
-    def idle(self, seen: Seen) -> list[ev.Event]:
+    def idle(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """Record that the agent rests: it waits for answers, or the turn is over."""
         reason = seen.payload.get("stop_reason")
         reason = reason if isinstance(reason, dict) else {}
         kind = reason.get("type")
         if kind == "requires_action":
             return self._waits(seen, reason)
-        s = self._s
+        s = self.s
         out: list[ev.Event] = []
         if not s.works and self._answers_pending(seen):
             out = [*self.settle(), *self.begin(seen.native, synthetic=True)]
@@ -177,11 +176,11 @@ class Turns:
         if kind not in ("end_turn", "error") or reason.keys() - {"type", "message"}:
             # Unknown reasons are kept, and taken as idle (section 4.6).
             extra["stop_reason"] = seen.payload.get("stop_reason")
-        ending = Ending(outcome, seen.now, error, seen.native, extra or None)
+        ending = HermTurnEnd(outcome, seen.now, error, seen.native, extra or None)
         if outcome != "interrupted" and self._returning():
             # No run of deltas goes on after this (section 4.4).
             s.ending, s.paused, s.late_at = ending, False, None
-            out += self._texts.close(_status(outcome), seen.native)
+            out += self.texts.close(_status(outcome), seen.native)
         else:
             out += self._end_as(ending)
         s.queue.turn_over()
@@ -192,7 +191,7 @@ class Turns:
     @property
     def due(self) -> int | None:
         """When the open turn ends by itself."""
-        s = self._s
+        s = self.s
         since = s.late_at if s.ending is None else s.ending.at
         return None if since is None else since + HOLD_MS
 
@@ -203,11 +202,11 @@ class Turns:
 
     def returned(self) -> list[ev.Event]:
         """Record that a call has returned, which the end of the turn may have waited for."""
-        return self.settle() if self._s.ending is not None and not self._returning() else []
+        return self.settle() if self.s.ending is not None and not self._returning() else []
 
     def settle(self) -> list[ev.Event]:
         """End the turn that the backend does not work on, if one is open."""
-        s = self._s
+        s = self.s
         if s.turn is None or s.works:
             return []
         if s.ending is not None:
@@ -216,16 +215,16 @@ class Turns:
 
     def _returning(self) -> bool:
         """Say whether a result may still come: what waits for an answer has none."""
-        asked = {request.call for request in self._s.requests.values() if request.answer is None}
-        calls = self._s.calls.items()
+        asked = {request.call for request in self.s.requests.values() if request.answer is None}
+        calls = self.s.calls.items()
         return any(call_id not in asked and not call.custom for call_id, call in calls)
 
-    def _end_as(self, ending: Ending) -> list[ev.Event]:
+    def _end_as(self, ending: HermTurnEnd) -> list[ev.Event]:
         return self.end(ending.outcome, ending.error, ending.native, extra=ending.extra)
 
-    def _answers_pending(self, seen: Seen) -> bool:
+    def _answers_pending(self, seen: ReceivedEnvelope) -> bool:
         """Say whether an idle without a running turn is what became of our message."""
-        pending = self._s.queue.sent
+        pending = self.s.queue.sent
         if pending is None or not pending.settled:
             return False
         number = sequence_of(seen.envelope)
@@ -241,12 +240,12 @@ class Turns:
         synthetic: bool = False,
     ) -> list[ev.Event]:
         """End the turn that is open."""
-        s = self._s
-        out = self._texts.close(_status(outcome), native)
+        s = self.s
+        out = self.texts.close(_status(outcome), native)
         for name in list(s.requests):
             if outcome == "interrupted":
                 break
-            out += self._asks.resolve(name, native)
+            out += self.asks.resolve(name, native)
         out.append(
             ev.TurnEnded(
                 thread_id=ev.MAIN,
@@ -270,8 +269,8 @@ class Turns:
         s.calls, s.requests = {}, {}
         return out
 
-    def _waits(self, seen: Seen, reason: dict[str, Any]) -> list[ev.Event]:
-        s, asks = self._s, self._asks
+    def _waits(self, seen: ReceivedEnvelope, reason: dict[str, Any]) -> list[ev.Event]:
+        s, asks = self.s, self.asks
         ids = reason.get("event_ids")
         names = list(dict.fromkeys(filter(name_of, ids))) if isinstance(ids, list) else []
         new = [name for name in names if s.asks.find(name) is None and not asks.is_over(name)]
@@ -283,7 +282,7 @@ class Turns:
         if s.turn is None:
             out += self.begin(seen.native, synthetic=True)
         s.ending, s.late_at = None, None
-        out += self._texts.close("complete", seen.native)
+        out += self.texts.close("complete", seen.native)
         for name in new:
             out += asks.late(name, seen.native)
         matched = {s.asks.find(name) for name in names}
@@ -304,13 +303,13 @@ class Turns:
         )
         return out
 
-    def _waits_for_nothing(self, seen: Seen, names: list[str]) -> ev.Event:
+    def _waits_for_nothing(self, seen: ReceivedEnvelope, names: list[str]) -> ev.Event:
         """Say that the agent waits for what was answered before, or does not say for what."""
         named = ", ".join(f"`{cut(name, CODE_LIMIT)}`" for name in names[:MOST_NAMED])
         what = f"of which nothing waits any more: {named}" if names else "and names no request"
         return ev.Notice(
             thread_id=ev.MAIN,
-            turn_id=self._s.turn,
+            turn_id=self.s.turn,
             level="warning",
             kind="stale_pause",
             text=f"The agent says that it waits for an answer, {what}.",

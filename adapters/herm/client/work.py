@@ -6,13 +6,19 @@ import dataclasses
 from typing import Any, Literal
 
 from adapters.herm import wire
-from adapters.herm.client.asks import Asks
+from adapters.herm.client.asks import HermRequests
 from adapters.herm.client.contents import block_of, output_of, server_of
-from adapters.herm.client.envelopes import Seen, name_in, text_in
+from adapters.herm.client.envelopes import ReceivedEnvelope, name_in, text_in
 from adapters.herm.client.questions import question_of
-from adapters.herm.client.records import KEPT, KEPT_BYTES, OpenCall, Place, State
-from adapters.herm.client.texts import Texts
-from adapters.herm.client.turns import Turns
+from adapters.herm.client.records import (
+    KEPT,
+    KEPT_BYTES,
+    HermClientState,
+    HermStreamPosition,
+    HermToolCall,
+)
+from adapters.herm.client.texts import TextRuns
+from adapters.herm.client.turns import HermTurns
 from adapters.model import events as ev
 from adapters.wire.errors import cut
 from adapters.wire.jsonvalue import format_json
@@ -34,37 +40,35 @@ _USE_KEYS = frozenset({"id", "tool", "input", "preview", "requires_action"})
 _RESULT_KEYS = frozenset({"tool_use_id", "tool", "status", "content", "is_error"})
 
 
-class Work:
+@dataclasses.dataclass(slots=True)
+class EnvelopeHandlers:
     """One method for each kind of envelope."""
 
-    __slots__ = ("_asks", "_at", "_s", "_texts", "_turns")
+    s: HermClientState
+    at: HermStreamPosition
+    texts: TextRuns
+    asks: HermRequests
+    turns: HermTurns
 
-    def __init__(self, state: State, place: Place, texts: Texts, asks: Asks, turns: Turns) -> None:
-        self._s = state
-        self._at = place
-        self._texts = texts
-        self._asks = asks
-        self._turns = turns
-
-    def _begun(self, seen: Seen, *, asks: bool = False) -> list[ev.Event]:
+    def _begun(self, seen: ReceivedEnvelope, *, asks: bool = False) -> list[ev.Event]:
         """Return what comes before any work that is not text."""
-        return self._turns.work(seen, asks=asks) + self._texts.close("complete", seen.native)
+        return self.turns.work(seen, asks=asks) + self.texts.close("complete", seen.native)
 
     # Text.
 
-    def text(self, seen: Seen) -> list[ev.Event]:
+    def text(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """A piece of a text or of reasoning, or a whole one."""
-        if self._s.turn is None and self._texts.is_held_back(seen):
+        if self.s.turn is None and self.texts.is_held_back(seen):
             # It begins no turn: the whole text does, where it is new.
             return []
-        return self._turns.work(seen) + self._texts.take(seen)
+        return self.turns.work(seen) + self.texts.take(seen)
 
     # Tools.
 
-    def tool_use(self, seen: Seen) -> list[ev.Event]:
+    def tool_use(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """A call of a tool."""
-        s, payload = self._s, seen.payload
-        call_id = name_in(payload, "id") or seen.native.id or f"call-of-frame-{self._at.frames}"
+        s, payload = self.s, seen.payload
+        call_id = name_in(payload, "id") or seen.native.id or f"call-of-frame-{self.at.frames}"
         asks = payload.get("requires_action") is True
         known = s.calls.get(call_id)
         if known is not None:
@@ -72,7 +76,7 @@ class Work:
             if asks and not known.asked:
                 known.asked, s.ending, s.late_at = True, None, None
                 told = known if known.kept else _call(seen, known.tool)
-                return self._asks.permission(call_id, told, seen.native)
+                return self.asks.permission(call_id, told, seen.native)
             return []
         custom = seen.type == "agent.custom_tool_use"
         out = self._begun(seen, asks=custom or asks)
@@ -102,24 +106,24 @@ class Work:
         s.calls[call_id].asked = custom or asks
         s.calls[call_id].custom = custom
         if custom:
-            out += self._asks.result(call_id, call, seen.native)
+            out += self.asks.result(call_id, call, seen.native)
         elif asks:
-            out += self._asks.permission(call_id, call, seen.native)
+            out += self.asks.permission(call_id, call, seen.native)
         return out
 
-    def _remembered(self, call: OpenCall) -> OpenCall:
+    def _remembered(self, call: HermToolCall) -> HermToolCall:
         """Return a call as it is remembered: where there is no room for its input, it is not shown
         again by a pause that alone asks for it."""
-        kept = sum([one.size for one in self._s.calls.values() if one.kept])
+        kept = sum([one.size for one in self.s.calls.values() if one.kept])
         if kept + call.size <= KEPT_BYTES:
             return call
         return dataclasses.replace(call, input=None, kept=False)
 
-    def tool_result(self, seen: Seen) -> list[ev.Event]:
+    def tool_result(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """What a call returned."""
-        s, payload = self._s, seen.payload
-        call_id = name_in(payload, "tool_use_id") or next(iter(s.calls), f"call-{self._at.frames}")
-        if call_id not in s.calls and (call_id in s.left or self._turns.is_late(seen)):
+        s, payload = self.s, seen.payload
+        call_id = name_in(payload, "tool_use_id") or next(iter(s.calls), f"call-{self.at.frames}")
+        if call_id not in s.calls and (call_id in s.left or self.turns.is_late(seen)):
             return [self._late_result(seen, call_id)]
         call = s.calls.pop(call_id, None)
         s.put_over(call_id, call.envelope if call is not None else None)
@@ -127,7 +131,7 @@ class Work:
         text = wire.text_of_blocks(payload.get("content"))
         out: list[ev.Event] = []
         if s.turn is None:
-            out += self._turns.work(seen)
+            out += self.turns.work(seen)
         if s.late_at is not None:
             s.late_at = seen.now
         # A denial is resolved when the turn goes on, before its call comes back (section 5).
@@ -137,9 +141,9 @@ class Work:
             answer = s.requests[asked].answer
             denied = "denied" in text.lower() if answer is None else answer.outcome == "denied"
             rejected = failed and denied
-            out += self._asks.resolve(asked, seen.native, denied=rejected)
+            out += self.asks.resolve(asked, seen.native, denied=rejected)
             if s.paused and not s.requests:
-                out.append(self._turns.resumed(seen.native, synthetic=True))
+                out.append(self.turns.resumed(seen.native, synthetic=True))
         extra = seen.extra(_RESULT_KEYS) or {}
         if call is None and text_in(payload, "tool"):
             extra["name"] = payload["tool"]
@@ -164,17 +168,17 @@ class Work:
                 extra=extra or None,
             )
         )
-        return out + self._turns.returned()
+        return out + self.turns.returned()
 
-    def _late_result(self, seen: Seen, call_id: str) -> ev.Event:
+    def _late_result(self, seen: ReceivedEnvelope, call_id: str) -> ev.Event:
         """Say what a call returned whose turn is over."""
         payload = seen.payload
         named = name_in(payload, "tool_use_id")
-        tool = self._s.left.pop(call_id, None) or text_in(payload, "tool") or "a tool"
+        tool = self.s.left.pop(call_id, None) or text_in(payload, "tool") or "a tool"
         text = wire.text_of_blocks(payload.get("content"))
         return ev.Notice(
             thread_id=ev.MAIN,
-            turn_id=self._s.turn,
+            turn_id=self.s.turn,
             level="warning",
             kind="late_result",
             text=cut(f"The result of `{tool}` came after the end of its turn: {text}"),
@@ -185,13 +189,13 @@ class Work:
 
     # Questions.
 
-    def clarify(self, seen: Seen) -> list[ev.Event]:
+    def clarify(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """A question."""
         payload = seen.payload
         out = self._begun(seen, asks=True)
         question = question_of(payload)
         # An answer is any string (section 3.2), so words of one's own are taken beside choices.
-        asked = self._asks.ask(
+        asked = self.asks.ask(
             self._request_id(seen),
             "question",
             seen.native,
@@ -203,10 +207,10 @@ class Work:
         )
         return out + asked
 
-    def sudo(self, seen: Seen) -> list[ev.Event]:
+    def sudo(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """A password is asked for."""
         out = self._begun(seen, asks=True)
-        asked = self._asks.ask(
+        asked = self.asks.ask(
             self._request_id(seen),
             "sudo",
             seen.native,
@@ -215,11 +219,11 @@ class Work:
         )
         return out + asked
 
-    def secret(self, seen: Seen) -> list[ev.Event]:
+    def secret(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """The value of an environment variable is asked for."""
         out = self._begun(seen, asks=True)
         variable = text_in(seen.payload, "env_var")
-        asked = self._asks.ask(
+        asked = self.asks.ask(
             self._request_id(seen),
             "secret",
             seen.native,
@@ -229,19 +233,19 @@ class Work:
         )
         return out + asked
 
-    def _request_id(self, seen: Seen) -> str:
-        return name_in(seen.payload, "request_id") or seen.native.id or f"request-{self._at.frames}"
+    def _request_id(self, seen: ReceivedEnvelope) -> str:
+        return name_in(seen.payload, "request_id") or seen.native.id or f"request-{self.at.frames}"
 
     # Threads.
 
-    def thread_sent(self, seen: Seen) -> list[ev.Event]:
+    def thread_sent(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """Words to a child."""
         thread, out = self._thread(seen, "to_thread_id")
         return [*out, self._thread_message(seen, "sent", thread)]
 
-    def thread_received(self, seen: Seen) -> list[ev.Event]:
+    def thread_received(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """Words of a child, perhaps its last ones."""
-        s, payload = self._s, seen.payload
+        s, payload = self.s, seen.payload
         thread, out = self._thread(seen, "from_thread_id")
         out.append(self._thread_message(seen, "received", thread))
         status = text_in(payload, "status")
@@ -264,10 +268,10 @@ class Work:
         )
         return out
 
-    def _thread(self, seen: Seen, field: str) -> tuple[str, list[ev.Event]]:
+    def _thread(self, seen: ReceivedEnvelope, field: str) -> tuple[str, list[ev.Event]]:
         """Return the child that a thread event is about, opened where it is the first one (section
         4.5: expected)."""
-        s, payload = self._s, seen.payload
+        s, payload = self.s, seen.payload
         name = name_in(payload, "name")
         thread = name_in(payload, "thread_id") or name_in(payload, field)
         if thread is None or thread == ev.MAIN:
@@ -285,13 +289,13 @@ class Work:
         ]
 
     def _thread_message(
-        self, seen: Seen, direction: Literal["sent", "received"], thread: str
+        self, seen: ReceivedEnvelope, direction: Literal["sent", "received"], thread: str
     ) -> ev.Event:
         content = seen.payload.get("content")
         blocks = content if isinstance(content, list) else [content] if content else []
         return ev.ThreadMessage(
             thread_id=ev.MAIN,
-            turn_id=self._s.turn,
+            turn_id=self.s.turn,
             direction=direction,
             sender=ev.MAIN if direction == "sent" else thread,
             recipient=thread if direction == "sent" else ev.MAIN,
@@ -302,24 +306,24 @@ class Work:
 
     # The session.
 
-    def title_updated(self, seen: Seen) -> list[ev.Event]:
+    def title_updated(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """A new title."""
         title = text_in(seen.payload, "title")
         if title is None:
             return [self.unknown(seen)]
-        self._s.title = title
+        self.s.title = title
         return [
             ev.SessionUpdated(
                 thread_id=ev.MAIN, title=title, native=seen.native, extra=seen.extra({"title"})
             )
         ]
 
-    def gap(self, seen: Seen) -> list[ev.Event]:
+    def gap(self, seen: ReceivedEnvelope) -> list[ev.Event]:
         """The backend has lost events."""
         return [
             ev.Gap(
                 thread_id=ev.MAIN,
-                turn_id=self._s.turn,
+                turn_id=self.s.turn,
                 reason=text_in(seen.payload, "reason") or "the backend lost events",
                 cursor_from=text_in(seen.payload, "from"),
                 cursor_to=text_in(seen.payload, "to"),
@@ -327,12 +331,12 @@ class Work:
             )
         ]
 
-    def unknown(self, seen: Seen) -> ev.Event:
+    def unknown(self, seen: ReceivedEnvelope) -> ev.Event:
         """What this dialect is not known to have."""
         rest: dict[str, Any] | None = None if seen.rest is None else {"envelope": seen.rest}
         return ev.Native(
             thread_id=ev.MAIN,
-            turn_id=self._s.turn,
+            turn_id=self.s.turn,
             dialect=wire.DIALECT,
             name=seen.type,
             frame=seen.payload,
@@ -341,10 +345,10 @@ class Work:
         )
 
 
-def _call(seen: Seen, tool: str) -> OpenCall:
+def _call(seen: ReceivedEnvelope, tool: str) -> HermToolCall:
     """Return a call as a frame tells it."""
     payload = seen.payload
-    return OpenCall(
+    return HermToolCall(
         tool,
         payload.get("input"),
         cut(text_in(payload, "preview") or "") or None,
