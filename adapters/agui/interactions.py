@@ -13,7 +13,7 @@ from adapters.agui import wire
 from adapters.model.commands import AnswerInteraction, Sealed
 from adapters.model.events import SEALED_KINDS, InteractionRequested
 from adapters.serving.answers import answered, decided, refuse
-from adapters.wire.jsonvalue import format_json
+from adapters.serving.prompts import lines_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,36 +62,12 @@ def _reason(event: InteractionRequested) -> str:
 
 def _message(event: InteractionRequested) -> str:
     """Return what a person reads: a prompt always says what it is about."""
-    details = event.details or {}
-    lines = [event.prompt] if event.prompt else []
-    match event.kind:
-        case "approval":
-            tool = details.get("tool")
-            if not lines:
-                lines.append(f"Allow `{tool}`?" if tool else "Allow this?")
-            subject = details.get("input", details.get("command"))
-            if subject not in (None, {}) and not _shows(event.prompt, subject):
-                words = subject if isinstance(subject, str) else format_json(subject).decode()
-                lines.append(f"{tool}: {words}" if tool else words)
-        case "authorization":
-            lines += [
-                f"{name}: {value}"
-                for name in ("url", "user_code", "instructions")
-                if isinstance(value := details.get(name), str) and value not in event.prompt
-            ]
-            lines.append("Sign in there; here it can only be cancelled.")
+    lines = lines_of(event)
+    if event.kind == "authorization":
+        lines.append("Sign in there; here it can only be cancelled.")
     if not event.answerable:
         lines.append("It is asked elsewhere and cannot be answered here.")
     return "\n".join(lines or ["The agent waits for an answer."])
-
-
-def _shows(prompt: str, subject: Any) -> bool:
-    """Say whether a prompt shows all words of a call's input."""
-    if isinstance(subject, str):
-        return subject in prompt
-    if isinstance(subject, dict):
-        return all(_shows(prompt, value) for value in subject.values())
-    return format_json(subject).decode() in prompt
 
 
 def _schema(event: InteractionRequested) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class AguiEncoder(TableEncoder[RunWriter, RunState]):
     def __init__(self, context: EncoderContext) -> None:
         name = context.session_id
         writer = RunWriter(RunState(), name, ids_of(wire.MESSAGE, name))
-        super().__init__(writer, _HANDLERS, runs.tell_waiting, _next_cursor, _STATE)
+        super().__init__(writer, _HANDLERS, _next_cursor, _STATE, runs.tell_waiting)
 
     # What the face asks besides.
 

@@ -38,7 +38,7 @@ class AisdkEncoder(TableEncoder[ChunkWriter, ChatState]):
             old=context.settings.get(wire.RELEASE) == wire.OLD,
             ask_tool=str(context.settings.get(wire.ASK_TOOL, wire.ASK)),
         )
-        super().__init__(writer, _HANDLERS, streams.tell_waiting, lambda s: s.cursor, _STATE)
+        super().__init__(writer, _HANDLERS, lambda s: s.cursor, _STATE, streams.tell_waiting)
 
     # What the face asks besides.
 

@@ -5,14 +5,15 @@ No refusal quotes an answer: it may hold the value of a sealed request.
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from typing import assert_never
 
 from adapters.engine import wire
-from adapters.engine.requests import RespondRequest, refuse
+from adapters.engine.requests import RespondRequest
 from adapters.model.commands import AnswerInteraction
 from adapters.model.events import SEALED_KINDS, InteractionRequested, Text
 from adapters.model.interactions import decide, option_named
-from adapters.wire.jsonvalue import format_json
+from adapters.serving.members import refuse
+from adapters.serving.prompts import lines_of
 
 CANCEL = "cancel"
 DECLINE = "decline"
@@ -31,45 +32,19 @@ def question_of(event: InteractionRequested) -> str:
     """Return what a person reads: a prompt always shows what it is about (design section 7)."""
     if wire.is_native(event) and event.prompt:
         return event.prompt
-    details = event.details or {}
-    tool = details.get("tool")
-    lines = [event.prompt] if event.prompt else []
+    lines = lines_of(event)
     match event.kind:
-        case "approval":
-            if not lines:
-                lines.append(f"Allow `{tool}`?" if tool else "Allow this?")
-            subject = details.get("input", details.get("command"))
-            if subject not in (None, {}) and not _shows(event.prompt, subject):
-                words = subject if isinstance(subject, str) else format_json(subject).decode()
-                lines.append(f"{tool}: {words}" if tool else words)
         case "authorization":
-            # What the prompt does not say of the sign-in stands below it.
-            shown = ((name, details.get(name)) for name in ("url", "user_code", "instructions"))
-            lines += [
-                f"{name}: {value}"
-                for name, value in shown
-                if isinstance(value, str) and value not in event.prompt
-            ]
             lines.append("Sign in there; here it can only be called off with `cancel`.")
         case "secret" | "sudo" | "unknown":
             lines.append(
                 "It cannot be given here: answer `decline`, or give it in a frontend that can."
             )
-        case _:
-            if not lines:
-                lines.append("The agent waits for an answer.")
+        case _ if not lines:
+            lines.append("The agent waits for an answer.")
     if not event.answerable:
         lines.append("It is asked elsewhere and cannot be answered here.")
     return "\n".join(lines)
-
-
-def _shows(prompt: str, subject: Any) -> bool:
-    """Say whether a prompt shows all words of a call's input."""
-    if isinstance(subject, str):
-        return subject in prompt
-    if isinstance(subject, dict):
-        return all(_shows(prompt, value) for value in subject.values())
-    return format_json(subject).decode() in prompt
 
 
 def offered(request: InteractionRequested) -> list[str]:

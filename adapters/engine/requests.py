@@ -16,20 +16,14 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
-from adapters.contract.faces.files import (
-    UNKNOWN_TYPE,
-    file_of,
-    is_data_url,
-    media_type_of,
-    read_data_url,
-)
+from adapters.contract.faces.files import file_of, is_data_url, media_type_of
 from adapters.engine import wire
 from adapters.model.commands import SendMessage
 from adapters.model.events import Content, File, Other, Text, Url
+from adapters.serving.members import file_in_url, refuse
 from adapters.wire.encodings import decode_base64
-from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
 
 TASK_ID_LIMIT = 4096
@@ -268,8 +262,7 @@ def _inline(
     if not isinstance(data, str) or not data:
         refuse(f"`{where}.source.data` must be a string that is not empty.")
     if is_data_url(data):
-        named, content = read_data_url(data, f"{where}.source.data")
-        return file_of(content, media_type or named or UNKNOWN_TYPE, blobs)
+        return file_in_url(data, media_type, f"{where}.source.data", blobs)
     if media_type is None:
         refuse(f"`{where}.source.media_type` is missing.")
     decoded: bytes | None = None
@@ -278,12 +271,3 @@ def _inline(
     if decoded is None:
         refuse(f"`{where}.source.data` is not base64.")
     return file_of(decoded, media_type, blobs)
-
-
-def refuse(text: str) -> NoReturn:
-    """Refuse a request.
-
-    Raises:
-        ClientProtocolError: always, with this text.
-    """
-    raise ClientProtocolError(text)

@@ -30,7 +30,7 @@ class EncoderWriter(Generic[StateT]):
 
     s: StateT
     session_id: str
-    ids: str
+    ids: str = ""
     out: list[Frame] = dataclasses.field(default_factory=list)
     at: int = 0
 
@@ -42,15 +42,16 @@ Handlers = Mapping[str, Callable[[WriterT, Any], object]]
 
 class TableEncoder(Encoder, Generic[WriterT, StateT]):
     """An encoder whose functions stand in a table. It is complete: a dialect gives it a writer, the
-    table, what is done after each event, and the cursor that follows from a state."""
+    table, the cursor that follows from a state, the form of that, and what is done after each
+    event."""
 
     def __init__(
         self,
         writer: WriterT,
         handlers: Handlers[WriterT],
-        after: Callable[[WriterT], None],
         next_cursor: Callable[[StateT], int],
         form: TypeAdapter[StateT],
+        after: Callable[[WriterT], None] | None = None,
     ) -> None:
         self._w = writer
         self._handlers = handlers
@@ -74,7 +75,8 @@ class TableEncoder(Encoder, Generic[WriterT, StateT]):
         handler = self._handlers.get(event.TYPE)
         if handler is not None:
             handler(w, event)
-            self._after(w)
+            if self._after is not None:
+                self._after(w)
             self.next_cursor = self._next_cursor(w.s)
         return w.out
 

@@ -7,17 +7,19 @@ answers what the agent waits for, `GET /chats/{chat}?after=N` reads the lines af
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
 
 from multidict import CIMultiDict
+from pydantic import TypeAdapter
 
 from adapters.contract import faces
 from adapters.contract.dialect import Dialect
 from adapters.model import events as ev
-from adapters.model.base import Encoder, EncoderContext, Frame, Response, fields_of, shape_of
+from adapters.model.base import EncoderContext, Frame, Response, shape_of
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.interactions import polarity
+from adapters.serving.encoder import EncoderWriter, Handlers, TableEncoder
 from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
@@ -36,7 +38,79 @@ class TinyState:
     ended: bool = False
 
 
-class TinyEncoder(Encoder):
+@dataclasses.dataclass(slots=True)
+class TinyWriter(EncoderWriter[TinyState]):
+    def line(self, type_: str, **members: Any) -> None:
+        cursor, self.s.lines = self.s.lines, self.s.lines + 1
+        self.out.append(Frame(cursor, format_json({"n": cursor, "type": type_, **members}) + b"\n"))
+
+    def end(self, end: Literal["turn", "session"], turn: str | None = None) -> None:
+        self.out[-1] = self.out[-1]._replace(end=end, turn_id=turn)
+
+
+def input_accepted(w: TinyWriter, event: ev.InputAccepted) -> None:
+    if event.kind == "message":
+        w.s.begun[event.command_id] = w.s.lines
+        if len(w.s.begun) > TURNS_KEPT:
+            del w.s.begun[next(iter(w.s.begun))]
+
+
+def input_settled(w: TinyWriter, event: ev.InputSettled) -> None:
+    if event.outcome != "taken" and event.command_id in w.s.begun:
+        # Its body is open and gets no turn.
+        w.line("over", outcome=event.outcome)
+        w.end("turn", event.command_id)
+
+
+def asked(w: TinyWriter, event: ev.InteractionRequested) -> None:
+    labels = [option.label for option in event.options or ()]
+    w.line("ask", ask=event.request_id, kind=event.kind, text=event.prompt, options=labels)
+
+
+def message_received(w: TinyWriter, event: ev.MessageReceived) -> None:
+    w.s.running = event.command_id
+    w.line("said", text=ev.text_of(event.content))
+
+
+def tool_returned(w: TinyWriter, event: ev.ToolReturned) -> None:
+    output = event.output if event.content is None else ev.text_of(event.content)
+    w.line("result", call=event.call_id, output=output, failed=event.is_error)
+
+
+def turn_ended(w: TinyWriter, event: ev.TurnEnded) -> None:
+    turn, w.s.running = w.s.running, None
+    w.line("over", outcome=event.outcome)
+    w.end("turn", turn)
+
+
+def session_ended(w: TinyWriter, event: ev.SessionEnded) -> None:
+    w.s.ended = True
+    w.line("closed", outcome=event.outcome)
+    w.end("session")
+
+
+def of_main(write: Callable[[TinyWriter, Any], None]) -> Callable[[TinyWriter, Any], None]:
+    """Return a function that writes what the main thread does, and nothing of others."""
+    return lambda w, event: write(w, event) if event.thread_id == ev.MAIN else None
+
+
+HANDLERS: Handlers[TinyWriter] = {
+    "input.accepted": input_accepted,
+    "input.settled": input_settled,
+    "interaction.requested": asked,
+    "interaction.resolved": lambda w, e: w.line("answered", ask=e.request_id, outcome=e.outcome),
+    "session.ended": session_ended,
+    "message.received": of_main(message_received),
+    "guidance.received": of_main(lambda w, e: w.line("said", text=e.text)),
+    "text.delta": of_main(lambda w, e: w.line("text", text=e.text)),
+    "tool.called": of_main(lambda w, e: w.line("tool", call=e.call_id, name=e.name, input=e.input)),
+    "tool.returned": of_main(tool_returned),
+    "result.produced": of_main(lambda w, e: w.line("value", value=e.value)),
+    "turn.ended": of_main(turn_ended),
+}
+
+
+class TinyEncoder(TableEncoder[TinyWriter, TinyState]):
     """Shows the main thread, and what any thread asks, line by line."""
 
     dialect = "tiny"
@@ -44,67 +118,8 @@ class TinyEncoder(Encoder):
     shape = shape_of(1, TinyState)
 
     def __init__(self, context: EncoderContext) -> None:
-        self.state = TinyState()
-
-    def feed(self, entry: ev.Entry) -> list[Frame]:
-        s, event = self.state, entry.event
-        match event:
-            case ev.InputAccepted(kind="message"):
-                s.begun[event.command_id] = s.lines
-                if len(s.begun) > TURNS_KEPT:
-                    del s.begun[next(iter(s.begun))]
-            case ev.InputSettled() if event.outcome != "taken" and event.command_id in s.begun:
-                # Its body is open and gets no turn.
-                line = self._line("over", outcome=event.outcome)
-                return [line._replace(end="turn", turn_id=event.command_id)]
-            case ev.InteractionRequested():
-                labels = [option.label for option in event.options or ()]
-                asked = {"ask": event.request_id, "kind": event.kind, "text": event.prompt}
-                return [self._line("ask", **asked, options=labels)]
-            case ev.InteractionResolved():
-                return [self._line("answered", ask=event.request_id, outcome=event.outcome)]
-            case ev.SessionEnded():
-                s.ended = True
-                return [self._line("closed", outcome=event.outcome)._replace(end="session")]
-            case _ if event.thread_id == ev.MAIN:
-                return self._main(event)
-        return []
-
-    def _main(self, event: ev.Event) -> list[Frame]:
-        match event:
-            case ev.MessageReceived():
-                self.state.running = event.command_id
-                return [self._line("said", text=ev.text_of(event.content))]
-            case ev.GuidanceReceived():
-                return [self._line("said", text=event.text)]
-            case ev.TextDelta():
-                return [self._line("text", text=event.text)]
-            case ev.ToolCalled():
-                return [self._line("tool", call=event.call_id, name=event.name, input=event.input)]
-            case ev.ToolReturned():
-                output = event.output if event.content is None else ev.text_of(event.content)
-                result = {"call": event.call_id, "output": output, "failed": event.is_error}
-                return [self._line("result", **result)]
-            case ev.ResultProduced():
-                return [self._line("value", value=event.value)]
-            case ev.TurnEnded():
-                turn, self.state.running = self.state.running, None
-                line = self._line("over", outcome=event.outcome)
-                return [line._replace(end="turn", turn_id=turn)]
-        return []
-
-    def _line(self, type_: str, **members: Any) -> Frame:
-        cursor = self.state.lines
-        self.next_cursor = self.state.lines = cursor + 1
-        return Frame(cursor, format_json({"n": cursor, "type": type_, **members}) + b"\n")
-
-    def snapshot(self) -> bytes:
-        return format_json(fields_of(self.state))
-
-    def restore(self, snapshot: bytes) -> None:
-        value: Any = parse_json(snapshot)
-        self.state = TinyState(**value)
-        self.next_cursor = self.state.lines
+        writer = TinyWriter(TinyState(), context.session_id)
+        super().__init__(writer, HANDLERS, lambda s: s.lines, TypeAdapter(TinyState))
 
 
 # requests.py: requests become commands, errors become answers.
