@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.contract.faces import Example, Open, PassOn, Route, Say
+from adapters.contract.faces import Example, Forward, PublicAccess, Route, Submit
 from adapters.registry import faces
 
 __all__ = [
@@ -68,7 +68,7 @@ OPEN = {
     **{
         route.path: route.needs.why
         for route in _routes()
-        if isinstance(route.needs, Open) and route.needs.of_a_route
+        if isinstance(route.needs, PublicAccess) and route.needs.of_a_route
     },
 }
 """The paths that need no key, and why."""
@@ -97,13 +97,13 @@ ADMINISTERS = ADMINS_ONLY | {
 }
 """Routes of a session that a key of an administrator may use, whosever it is: it has no others."""
 
-CALLBACKS = frozenset(route.path for route in _routes() if isinstance(route.does, PassOn))
+CALLBACKS = frozenset(route.path for route in _routes() if isinstance(route.does, Forward))
 """Below the prefix: what is open because its token is the credential."""
 
 
 def posted(dialect: str) -> str:
     """Return the first path of a face that takes a message or makes a session."""
-    return next(route.path for route in faces()[dialect].routes if isinstance(route.does, Say))
+    return next(route.path for route in faces()[dialect].routes if isinstance(route.does, Submit))
 
 
 NAMES: Mapping[str, str] = {"session": "dgs_0", "request": "r-1", "agent": "engine"}

@@ -48,7 +48,7 @@ from tests.support.serving import served
 from tests.support.waiting import SOON_S, until
 from tests.test_faces import Person, lines, refusal, text_of
 
-Chat = faces.Seen[TinyEncoder]
+Chat = faces.SessionView[TinyEncoder]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def parse(body: bytes, _: faces.Incoming) -> Thread:
 
 
 def chat_of(_: faces.Incoming, said: Thread) -> faces.Target:
-    return faces.Chosen(said.chat)
+    return faces.ClientNamedSession(said.chat)
 
 
 def message(incoming: faces.Incoming, text: str) -> SendMessage:
@@ -88,28 +88,28 @@ def says(incoming: faces.Incoming, _: Chat, said: Thread) -> Sequence[AnyCommand
     return [message(incoming, said.text)] if said.text else []
 
 
-def opening(incoming: faces.Incoming, said: Thread, _: faces.Place) -> faces.Opening:
+def opening(incoming: faces.Incoming, said: Thread, _: faces.RouteContext) -> faces.Opening:
     return faces.Opening([message(incoming, said.text)])
 
 
-def begun(_: faces.Incoming, seen: Chat, said: Thread, command_id: str) -> faces.Reading | None:
+def begun(_: faces.Incoming, seen: Chat, said: Thread, command_id: str) -> faces.FrameRange | None:
     first = seen.encoder.state.begun.get(command_id)
     if first is None:
         return None
     return reading(first if said.after is None else said.after + 1, turn=command_id)
 
 
-def idle(_: faces.Incoming, seen: Chat, said: Thread) -> faces.Reading | Response:
+def idle(_: faces.Incoming, seen: Chat, said: Thread) -> faces.FrameRange | Response:
     if said.after is None:
         return Response(204)
     return reading(said.after + 1, stop=seen.encoder.next_cursor)
 
 
-def watched(_: faces.Incoming, __: Chat, said: Thread) -> faces.Reading:
+def watched(_: faces.Incoming, __: Chat, said: Thread) -> faces.FrameRange:
     return reading((said.after or 0) + 1)
 
 
-def refused(failure: faces.Failure) -> Response:
+def refused(failure: faces.RequestFailure) -> Response:
     answer = refuse(failure)
     if failure.said is None:
         return answer
@@ -122,10 +122,10 @@ def base(method: str, does: faces.Act) -> faces.Route:
     return faces.Route(method=method, path="", needs=faces.Action.WRITE, example=example, does=does)
 
 
-BODY = faces.Body(parse, takes="conversation")
+BODY = faces.RequestBody(parse, takes="conversation")
 SAY = base(
     "POST",
-    faces.Say(
+    faces.Submit(
         body=BODY,
         where=chat_of,
         opens=opening,
@@ -143,14 +143,14 @@ SAY = base(
     ),
 )
 WATCH = dataclasses.replace(
-    base("POST", faces.Follow(body=BODY, where=chat_of, reading=watched)), path="/watch"
+    base("POST", faces.Stream(body=BODY, where=chat_of, reading=watched)), path="/watch"
 )
 RESUME = dataclasses.replace(
     FACE.routes[1],
     path="/resume",
-    does=faces.Say(
-        body=faces.Body(parse_said, takes="answer"),
-        where=lambda _, said: faces.Chosen(said.chat),
+    does=faces.Submit(
+        body=faces.RequestBody(parse_said, takes="answer"),
+        where=lambda _, said: faces.ClientNamedSession(said.chat),
         commands=answers,
         answer=faces.TurnBody(
             headers=head,
@@ -379,7 +379,7 @@ async def test_the_base_url_is_a_route_with_a_slash_and_without_and_on_listeners
 async def test_a_get_route_at_the_base_url_takes_the_place_of_its_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    get = base("GET", faces.Tell(lambda _, __: Response(200, head(), b"{}\n")))
+    get = base("GET", faces.Static(lambda _, __: Response(200, head(), b"{}\n")))
     face = dataclasses.replace(FACE, routes=(get, *FACE.routes))
     monkeypatch.setitem(DIALECTS, "tiny", dataclasses.replace(TINY, face=face))
     async with proxied(keys=KEYS) as dragoman:
@@ -612,7 +612,7 @@ async def test_a_body_in_which_something_goes_wrong_ends_with_words_or_breaks_of
     def broken(*_: Any) -> None:
         raise KeyError("nothing of this is shown")
 
-    assert isinstance(SAY.does, faces.Say)
+    assert isinstance(SAY.does, faces.Submit)
     body = SAY.does.answer
     assert isinstance(body, faces.TurnBody)
     body = dataclasses.replace(body, begun=broken, cut=body.cut if words else None)
@@ -661,7 +661,7 @@ async def test_a_refusal_inside_a_stream_is_counted_and_told_as_one(
         raise ClientProtocolError("no", code=ErrorCode.FORBIDDEN)
 
     caplog.clear()
-    assert isinstance(SAY.does, faces.Say)
+    assert isinstance(SAY.does, faces.Submit)
     route = dataclasses.replace(SAY, does=dataclasses.replace(SAY.does, needs=forbidden))
     face = dataclasses.replace(FACE, refuse=refused, routes=(route, *FACE.routes))
     monkeypatch.setitem(DIALECTS, "tiny", dataclasses.replace(TINY, face=face))

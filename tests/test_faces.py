@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from adapters.contract.dialect import Dialect
-from adapters.contract.faces import Follow, Incoming, Reading, Seen
+from adapters.contract.faces import FrameRange, Incoming, SessionView, Stream
 from adapters.engine.client import EngineClient
 from adapters.offline.translate import TranslateOptions, make_sink, make_source
 from adapters.registry import DIALECTS
@@ -141,12 +141,12 @@ async def test_a_declared_face_authorizes_keeps_keys_apart_and_answers_errors_in
 async def test_a_mistake_of_a_face_is_one_of_ours_and_in_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(_: Incoming, __: Seen[TinyEncoder], ___: None) -> Reading:
+    def broken(_: Incoming, __: SessionView[TinyEncoder], ___: None) -> FrameRange:
         raise KeyError("nothing of this is shown")
 
     read = FACE.routes[-1]
-    assert isinstance(read.does, Follow)
-    route = dataclasses.replace(read, does=Follow(read.does.where, broken))
+    assert isinstance(read.does, Stream)
+    route = dataclasses.replace(read, does=Stream(read.does.where, broken))
     face = dataclasses.replace(FACE, routes=(*FACE.routes[:-1], route))
     monkeypatch.setitem(DIALECTS, "tiny", dataclasses.replace(TINY, face=face))
     async with proxied(keys=(key_of("ann"),)) as dragoman:

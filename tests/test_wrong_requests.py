@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from adapters.contract.faces.astray import Asked, way_out
+from adapters.contract.faces.misdirected import KnownPath, way_out
 from adapters.contract.faces.neighbours import Neighbour
 from proxy import __version__
 from proxy.config.settings import ListenerSettings
@@ -182,7 +182,11 @@ async def test_a_page_for_a_host_that_is_not_one_is_refused_or_names_another(hos
 
 
 def test_what_was_meant_is_told_only_where_it_is_there() -> None:
-    asked = [Asked("POST", "/a/b/{name}"), Asked("GET", "/a/b/{name}"), Asked("GET", "/a/c")]
+    asked = [
+        KnownPath("POST", "/a/b/{name}"),
+        KnownPath("GET", "/a/b/{name}"),
+        KnownPath("GET", "/a/c"),
+    ]
     for path, found in (
         ("/a/b/x", "Write `GET /a/b/x`."),
         ("/b/x", "Write `GET /a/b/x`."),
@@ -200,7 +204,7 @@ def test_what_was_meant_is_told_only_where_it_is_there() -> None:
 
 
 def test_the_base_url_is_told_where_requests_go_to_it() -> None:
-    asked = [Asked("POST", ""), Asked("GET", "/a/c")]
+    asked = [KnownPath("POST", ""), KnownPath("GET", "/a/c")]
     assert way_out(asked, "GET", "/x") == "There are `/a/c` and what is below these."
     assert way_out(asked, "GET", "/c") == "Write `GET /a/c`."
     assert way_out(asked, "GET", "//") == "Send POST to the base URL itself."

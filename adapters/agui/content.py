@@ -18,7 +18,7 @@ from adapters.agui.runs import close_line, end_text, end_thinking
 from adapters.agui.state import Subagent, ThreadOutput
 from adapters.model import events as ev
 from adapters.model.normalizer import ABANDONED
-from adapters.serving.encoder import OpenBlock
+from adapters.serving.encoder import ShownBlock
 from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.jsonvalue import format_json
 
@@ -96,10 +96,10 @@ def delta(w: RunWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     w.frame(type_, rest % (block.shown_as.encode(), format_json(event.text), tag))
 
 
-def _open_text(w: RunWriter, line: ThreadOutput, thread: str, block_id: str) -> OpenBlock:
+def _open_text(w: RunWriter, line: ThreadOutput, thread: str, block_id: str) -> ShownBlock:
     end_text(w, thread)
     line.last = name = w.next_message()
-    line.text = OpenBlock(block_id, name)
+    line.text = ShownBlock(block_id, name)
     members = {"messageId": name, "role": "assistant"}
     child = w.s.children.get(thread)
     if child is not None and child.name:
@@ -108,10 +108,10 @@ def _open_text(w: RunWriter, line: ThreadOutput, thread: str, block_id: str) -> 
     return line.text
 
 
-def _open_thinking(w: RunWriter, line: ThreadOutput, thread: str, block_id: str) -> OpenBlock:
+def _open_thinking(w: RunWriter, line: ThreadOutput, thread: str, block_id: str) -> ShownBlock:
     end_thinking(w, thread)
     name = w.next_message()
-    line.thinking = OpenBlock(block_id, name)
+    line.thinking = ShownBlock(block_id, name)
     w.write("REASONING_START", {"messageId": name}, thread)
     w.write("REASONING_MESSAGE_START", {"messageId": name, "role": "reasoning"}, thread)
     return line.thinking

@@ -12,13 +12,13 @@ from adapters.agui.interactions import ResumeEntry, interrupt_of, to_answer
 from adapters.agui.requests import RunInput, ToolMessage
 from adapters.agui.server import AguiEncoder
 from adapters.agui.state import NOTES, RunNotes
-from adapters.contract.faces import Seen
+from adapters.contract.faces import SessionView
 from adapters.model.commands import AnswerInteraction, AnyCommand
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
 from adapters.serving.conversation import Intent
 from adapters.serving.members import refuse
-from adapters.serving.messages import LeftOut, Words, choose, fresh
+from adapters.serving.messages import OmittedMessage, PersonMessage, choose, fresh
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -26,7 +26,7 @@ PASSED_MOST = 32
 """Answers to what is not open of which the run tells: what is noted stands with each command."""
 
 
-def intent_of(given: RunInput, seen: Seen[AguiEncoder]) -> Intent:
+def intent_of(given: RunInput, seen: SessionView[AguiEncoder]) -> Intent:
     """Return what an input means to its session, perhaps nothing: see `check`.
 
     Raises:
@@ -47,8 +47,8 @@ def intent_of(given: RunInput, seen: Seen[AguiEncoder]) -> Intent:
 
 
 def _words(
-    given: RunInput, seen: Seen[AguiEncoder], *, answers: bool
-) -> tuple[Sequence[Words], Sequence[LeftOut]]:
+    given: RunInput, seen: SessionView[AguiEncoder], *, answers: bool
+) -> tuple[Sequence[PersonMessage], Sequence[OmittedMessage]]:
     """Return what the person says, and what is left out of it."""
     new = fresh(given.words, given.earlier, seen.encoder.state.inputs.heard)
     if new:
@@ -63,7 +63,7 @@ def _words(
     return (), ()
 
 
-def _reloads(given: RunInput, seen: Seen[AguiEncoder]) -> bool:
+def _reloads(given: RunInput, seen: SessionView[AguiEncoder]) -> bool:
     """Say whether the last answer is wanted again, for which the agent had called a tool: then the
     result of that is the last message, or what came of an ask that was shown as a call."""
     told = given.told
@@ -118,7 +118,7 @@ def _told(told: ToolMessage, event: InteractionRequested) -> AnswerInteraction:
     return to_answer(ResumeEntry(event.request_id, cancelled or told.failed, payload), event)
 
 
-def check(intent: Intent, given: RunInput, seen: Seen[AguiEncoder]) -> None:
+def check(intent: Intent, given: RunInput, seen: SessionView[AguiEncoder]) -> None:
     """Refuse what says nothing to its session, and new words while that waits for a person: who has
     lost the interrupts gets them again.
 
@@ -141,7 +141,7 @@ def check(intent: Intent, given: RunInput, seen: Seen[AguiEncoder]) -> None:
         )
 
 
-def late(given: RunInput, seen: Seen[AguiEncoder]) -> Mapping[str, str]:
+def late(given: RunInput, seen: SessionView[AguiEncoder]) -> Mapping[str, str]:
     """Return the requests that an input answers, with what came of them, where all of these were
     answered before: its client is told so, or it would hold them for ever."""
     resolved = seen.state.resolved
@@ -170,7 +170,9 @@ def _nothing_new(given: RunInput) -> NoReturn:
     )
 
 
-def notes_of(given: RunInput, words: Sequence[Words], left_out: Sequence[LeftOut]) -> RunNotes:
+def notes_of(
+    given: RunInput, words: Sequence[PersonMessage], left_out: Sequence[OmittedMessage]
+) -> RunNotes:
     """Return what is noted with words."""
     return RunNotes(
         run=given.run,
@@ -202,7 +204,7 @@ def names_of(given: RunInput) -> Sequence[str]:
     return names if given.told is None else [*names, f"message {given.told.id}"]
 
 
-def asks_anew(given: RunInput, seen: Seen[AguiEncoder]) -> bool:
+def asks_anew(given: RunInput, seen: SessionView[AguiEncoder]) -> bool:
     """Say whether what was said before is said once more, and not a repeat of the request: a
     request that is still open is answered, words that no backend took are said again, or others
     are answered again in another run."""

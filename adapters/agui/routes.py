@@ -20,13 +20,13 @@ from adapters.contract.faces import (
     Action,
     Example,
     Face,
-    Failure,
-    Follow,
+    FrameRange,
     Incoming,
     Neighbour,
-    Reading,
+    RequestFailure,
     Route,
-    Seen,
+    SessionView,
+    Stream,
 )
 from adapters.contract.faces.answers import sse_headers
 from adapters.model.base import Response
@@ -38,10 +38,10 @@ from adapters.serving.conversation import (
 )
 from adapters.wire.errors import ClientProtocolError
 
-_Seen = Seen[AguiEncoder]
+_Seen = SessionView[AguiEncoder]
 
 
-def _refuse(failure: Failure) -> Response:
+def _refuse(failure: RequestFailure) -> Response:
     said = failure.said
     if answers.INTERRUPTS in failure.error.details and isinstance(said, RunInput):
         return answers.asked_again(failure.error, said.thread, said.run)
@@ -51,7 +51,7 @@ def _refuse(failure: Failure) -> Response:
 # POST: ask for a run, and stream it.
 
 
-def _begun(_: Incoming, seen: _Seen, given: RunInput, command_id: str) -> Reading | None:
+def _begun(_: Incoming, seen: _Seen, given: RunInput, command_id: str) -> FrameRange | None:
     kept = seen.encoder.run_of(command_id)
     if kept is None:
         return None
@@ -59,7 +59,7 @@ def _begun(_: Incoming, seen: _Seen, given: RunInput, command_id: str) -> Readin
     return sse_reading(position, turn=kept.key)
 
 
-def _late(_: Incoming, seen: _Seen, given: RunInput) -> Reading | Response:
+def _late(_: Incoming, seen: _Seen, given: RunInput) -> FrameRange | Response:
     """Tell what came of requests that were answered elsewhere."""
     encoder = seen.encoder
     position = encoder.start_behind(given.known, modern=given.modern)
@@ -75,7 +75,7 @@ def _late(_: Incoming, seen: _Seen, given: RunInput) -> Reading | Response:
 # GET /threads/…: read what there is.
 
 
-def _read(incoming: Incoming, seen: _Seen, _: None) -> Reading:
+def _read(incoming: Incoming, seen: _Seen, _: None) -> FrameRange:
     """Read the runs of a thread, those after an event only, to the end of the one that is open."""
     encoder = seen.encoder
     after = incoming.headers.get("Last-Event-ID") or incoming.query.get("after", "0")
@@ -153,7 +153,7 @@ FACE: Face = Face(
             method="GET",
             path=wire.THREAD,
             needs=Action.READ,
-            does=Follow(session_in_path, _read),
+            does=Stream(session_in_path, _read),
         ),
         all_other_paths(lambda: FACE.routes),
     ),

@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from adapters.model.base import shape_of
-from adapters.serving.encoder import OpenBlock
+from adapters.serving.encoder import ShownBlock
 from adapters.serving.inputs import InputBatch, InputBatches, NotesForm, PendingInput
 from adapters.serving.later import WaitingFrame, WaitingFrames
-from adapters.serving.messages import Heard
+from adapters.serving.messages import SaidMessages
 from adapters.serving.pauses import Pauses, ShownRequest
 from adapters.serving.tokens import TokenTotals
 
@@ -69,8 +69,8 @@ class ThreadOutput:
     """What is open of a thread: `cut` is a block whose message the end of a run has closed, `last`
     the message to which calls belong."""
 
-    text: OpenBlock | None = None
-    thinking: OpenBlock | None = None
+    text: ShownBlock | None = None
+    thinking: ShownBlock | None = None
     cut: str | None = None
     last: str | None = None
     step: str | None = None
@@ -114,8 +114,8 @@ class RunState:
 
 SHAPE = shape_of(
     1,
-    *(RunState, RunNotes, OpenRun, RunRecord, OpenBlock, ThreadOutput, Subagent),
-    *(Pauses, ShownRequest, InputBatches, InputBatch, PendingInput, Heard),
+    *(RunState, RunNotes, OpenRun, RunRecord, ShownBlock, ThreadOutput, Subagent),
+    *(Pauses, ShownRequest, InputBatches, InputBatch, PendingInput, SaidMessages),
     *(WaitingFrames, WaitingFrame, TokenTotals),
 )
 """The number of all these fields."""

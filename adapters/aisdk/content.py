@@ -13,7 +13,7 @@ from adapters.aisdk.frames import ChunkWriter, open_step, put, put_data, put_tex
 from adapters.aisdk.state import ShownCall
 from adapters.aisdk.streams import end_step, end_text, end_thinking, put_result
 from adapters.model import events as ev
-from adapters.serving.encoder import OpenBlock
+from adapters.serving.encoder import ShownBlock
 from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
@@ -70,11 +70,11 @@ def delta(w: ChunkWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     w.frame(data % (type_, block.shown_as.encode(), text))
 
 
-def _open(w: ChunkWriter, kind: str, block_id: str) -> OpenBlock:
+def _open(w: ChunkWriter, kind: str, block_id: str) -> ShownBlock:
     end_thinking(w)
     end_text(w)
     _next_step(w)
-    block = OpenBlock(block_id, w.next_part())
+    block = ShownBlock(block_id, w.next_part())
     w.write(f"{kind}-start", {"id": block.shown_as})
     return block
 

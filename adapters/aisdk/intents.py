@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from adapters.aisdk.interactions import PageAnswer, to_answer
 from adapters.aisdk.requests import ChatRequest
 from adapters.aisdk.server import AisdkEncoder
-from adapters.aisdk.state import NOTES, ChatNotes, StreamRecord
-from adapters.contract.faces import Seen
+from adapters.aisdk.state import NOTES, ChatNotes, ChatStream
+from adapters.contract.faces import SessionView
 from adapters.model.commands import AnswerInteraction, AnyCommand
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
 from adapters.serving.conversation import Intent
 from adapters.serving.members import refuse
-from adapters.serving.messages import LeftOut, Words, choose, fresh
+from adapters.serving.messages import OmittedMessage, PersonMessage, choose, fresh
 from adapters.wire.errors import DragomanError, ErrorCode
 
 
-def intent_of(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) -> Intent:
+def intent_of(given: ChatRequest, seen: SessionView[AisdkEncoder], *, declines: bool) -> Intent:
     """Return what a request means to its session, perhaps nothing: see `check`. With `declines`
     what is asked is declined by words that do not answer it.
 
@@ -31,8 +31,8 @@ def intent_of(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) -
     heard = inputs.heard
     again = bool(given.words) and given.words[-1].id in heard.ids
     answers, ended = _answers((*given.older, *given.given), seen, beside_words=bool(given.words))
-    words: list[Words] = []
-    left_out: list[LeftOut] = []
+    words: list[PersonMessage] = []
+    left_out: list[OmittedMessage] = []
     if given.words and not (again and answers):
         # Else it was said before, and what comes now are the answers.
         new = fresh(given.words, given.earlier, heard)
@@ -62,7 +62,7 @@ def intent_of(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) -
 
 
 def _answers(
-    found: Sequence[PageAnswer], seen: Seen[AisdkEncoder], *, beside_words: bool
+    found: Sequence[PageAnswer], seen: SessionView[AisdkEncoder], *, beside_words: bool
 ) -> tuple[list[AnswerInteraction], bool]:
     """Return the answers to what is open; the rest of what was ever answered stays in the history.
     Beside words nothing is answered that is answered already, was in vain or does not fit: the
@@ -98,7 +98,7 @@ def _all_decline(answers: Sequence[AnswerInteraction]) -> bool:
 
 
 def _unanswered(
-    seen: Seen[AisdkEncoder], answers: Sequence[AnswerInteraction]
+    seen: SessionView[AisdkEncoder], answers: Sequence[AnswerInteraction]
 ) -> list[InteractionRequested]:
     """Return what is asked and has no answer, here or on its way."""
     given = {one.request_id for one in answers}
@@ -110,10 +110,10 @@ def _unanswered(
 
 
 def _answered_by(
-    words: Sequence[Words],
+    words: Sequence[PersonMessage],
     open_: Sequence[InteractionRequested],
     given: ChatRequest,
-    seen: Seen[AisdkEncoder],
+    seen: SessionView[AisdkEncoder],
 ) -> AnswerInteraction | None:
     """Return the answer that words are to the one open question which takes any words, and which
     stands in the page: where the person has edited what led to it, nobody sees it."""
@@ -129,7 +129,7 @@ def _answered_by(
     return AnswerInteraction(request_id=event.request_id, text=text)
 
 
-def check(intent: Intent, given: ChatRequest, seen: Seen[AisdkEncoder]) -> None:
+def check(intent: Intent, given: ChatRequest, seen: SessionView[AisdkEncoder]) -> None:
     """Refuse what says nothing to its session.
 
     Raises:
@@ -153,7 +153,7 @@ def check(intent: Intent, given: ChatRequest, seen: Seen[AisdkEncoder]) -> None:
     )
 
 
-def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> StreamRecord | None:
+def late(given: ChatRequest, seen: SessionView[AisdkEncoder]) -> ChatStream | None:
     """Return the first stream that the page does not show yet of what followed a request which it
     answers once more."""
     encoder = seen.encoder
@@ -169,7 +169,9 @@ def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> StreamRecord | None:
     return None
 
 
-def notes_of(given: ChatRequest, words: Sequence[Words], left_out: Sequence[LeftOut]) -> ChatNotes:
+def notes_of(
+    given: ChatRequest, words: Sequence[PersonMessage], left_out: Sequence[OmittedMessage]
+) -> ChatNotes:
     """Return what is noted with words."""
     return ChatNotes(
         said=[one.id for one in words],
@@ -193,7 +195,7 @@ def names_of(given: ChatRequest) -> Sequence[str]:
     ]
 
 
-def asks_anew(given: ChatRequest, seen: Seen[AisdkEncoder]) -> bool:
+def asks_anew(given: ChatRequest, seen: SessionView[AisdkEncoder]) -> bool:
     """Say whether what was said before is said once more, and not a repeat of the request: words
     that no backend took, or that are to be answered again; but not while they are being answered.
     A request that is still open is answered."""

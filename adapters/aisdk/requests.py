@@ -27,7 +27,7 @@ from adapters.serving.members import (
     text_of,
     web_url,
 )
-from adapters.serving.messages import Words
+from adapters.serving.messages import PersonMessage
 
 IGNORED_MOST = 32
 """Members of the body that no agent hears of and that are told by name."""
@@ -69,7 +69,7 @@ def parse_chat(body: bytes) -> ChatRequest:
     goes_on = _goes_on(messages, named, again=trigger == wire.REGENERATE)
     blobs: dict[str, bytes] = {}
     read = reads(lambda message, place: _content(message, place, blobs))
-    words: tuple[Words, ...] = ()
+    words: tuple[PersonMessage, ...] = ()
     if goes_on is None and messages[-1].get("role") == "user":
         words = last_words(messages, ("assistant",), read)
     new = {one.id for one in words}

@@ -15,20 +15,20 @@ from adapters.aisdk import answers, wire
 from adapters.aisdk.intents import asks_anew, check, intent_of, late, names_of, notes_of
 from adapters.aisdk.requests import ChatRequest, parse_chat
 from adapters.aisdk.server import AisdkEncoder
-from adapters.aisdk.state import NOTES, StreamRecord
+from adapters.aisdk.state import NOTES, ChatStream
 from adapters.contract.faces import (
     Action,
-    Done,
     Example,
     Face,
-    Failure,
-    Follow,
+    FrameRange,
     Incoming,
     Neighbour,
-    Reading,
+    RequestFailure,
     Route,
-    Say,
-    Seen,
+    SessionView,
+    Stream,
+    Submit,
+    SubmitResult,
 )
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand, Interrupt
@@ -40,12 +40,12 @@ from adapters.serving.conversation import (
     takes_conversation,
 )
 
-_Seen = Seen[AisdkEncoder]
+_Seen = SessionView[AisdkEncoder]
 
 _reading = functools.partial(sse_reading, headers=answers.headers, first=wire.OPENING)
 
 
-def _refuse(failure: Failure) -> Response:
+def _refuse(failure: RequestFailure) -> Response:
     return answers.refusal(failure.error, error_id=failure.error_id)
 
 
@@ -57,7 +57,7 @@ def _intent(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Intent:
     return intent_of(given, seen, declines=declines)
 
 
-def _begun(_: Incoming, seen: _Seen, given: ChatRequest, command_id: str) -> Reading | None:
+def _begun(_: Incoming, seen: _Seen, given: ChatRequest, command_id: str) -> FrameRange | None:
     found = seen.encoder.stream_of(command_id)
     if found is None:
         return None
@@ -73,7 +73,7 @@ def _begun(_: Incoming, seen: _Seen, given: ChatRequest, command_id: str) -> Rea
     return _reading(cursor, turn=kept.key)
 
 
-def _late(_: Incoming, seen: _Seen, given: ChatRequest) -> Reading:
+def _late(_: Incoming, seen: _Seen, given: ChatRequest) -> FrameRange:
     """Tell what came of a request that was answered elsewhere: what its message went on with."""
     first = late(given, seen)
     assert first is not None
@@ -81,8 +81,8 @@ def _late(_: Incoming, seen: _Seen, given: ChatRequest) -> Reading:
 
 
 def _to_the_end(
-    encoder: AisdkEncoder, first: StreamRecord, omits: frozenset[int] = frozenset()
-) -> Reading:
+    encoder: AisdkEncoder, first: ChatStream, omits: frozenset[int] = frozenset()
+) -> FrameRange:
     running = encoder.running
     if running is not None and running.message == first.message:
         return _reading(first.start, turn=running.key, omits=omits)
@@ -92,7 +92,7 @@ def _to_the_end(
 # GET …/stream: come back to what runs.
 
 
-def _resume(incoming: Incoming, seen: _Seen, __: None) -> Reading | Response:
+def _resume(incoming: Incoming, seen: _Seen, __: None) -> FrameRange | Response:
     """Read the whole last message, where it has more than a page was answered with. One that stores
     nothing has nothing of what is asked, and says so."""
     encoder = seen.encoder
@@ -111,7 +111,7 @@ def _stop(_: Incoming, seen: _Seen, __: None) -> Sequence[AnyCommand]:
     return [Interrupt()] if seen.working else []
 
 
-def _stopped(_: Incoming, __: _Seen, ___: None, ____: Done) -> Response:
+def _stopped(_: Incoming, __: _Seen, ___: None, ____: SubmitResult) -> Response:
     return answers.stopped()
 
 
@@ -150,10 +150,10 @@ def _routes(prefix: str, form: str) -> list[Route]:
         late=_late,
         cut=answers.cut,
     )
-    resume: Follow[None, AisdkEncoder] = Follow(
+    resume: Stream[None, AisdkEncoder] = Stream(
         session_in_path, _resume, missing=answers.nothing, unknown=True
     )
-    stop: Say[None, AisdkEncoder] = Say(
+    stop: Submit[None, AisdkEncoder] = Submit(
         where=session_in_path, commands=_stop, answer=_stopped, repeats=False
     )
     found: list[Route] = []

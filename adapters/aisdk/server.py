@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from adapters.aisdk import content, inputs, interactions, streams, wire
 from adapters.aisdk.frames import ChunkWriter, put_data
-from adapters.aisdk.state import NOTES, SHAPE, ChatState, StreamRecord
+from adapters.aisdk.state import NOTES, SHAPE, ChatState, ChatStream
 from adapters.model import events as ev
 from adapters.model.base import EncoderContext
 from adapters.serving import notes, pauses
@@ -42,19 +42,19 @@ class AisdkEncoder(TableEncoder[ChunkWriter, ChatState]):
 
     # What the face asks besides.
 
-    def stream_of(self, command_id: str) -> tuple[StreamRecord, int] | None:
+    def stream_of(self, command_id: str) -> tuple[ChatStream, int] | None:
         """Return the stream that an input of this face became, and where it begins there."""
         key, cursor = self.state.inputs.begun.get(command_id, ("", 0))
         kept = next((kept for kept in self.state.kept if kept.key == key), None)
         return None if kept is None else (kept, cursor)
 
-    def lacking(self, message: str | None, steps: int) -> StreamRecord | None:
+    def lacking(self, message: str | None, steps: int) -> ChatStream | None:
         """Return the first stream of a message that has steps which a page does not show yet: it
         shows `steps`."""
         mine = (one for one in self.state.kept if one.message == message)
         return next((one for one in mine if 0 < one.steps >= steps and self.steps_of(one)), None)
 
-    def steps_of(self, kept: StreamRecord) -> int:
+    def steps_of(self, kept: ChatStream) -> int:
         """Return how many steps a stream has."""
         streams_ = [one for one in self.state.kept if one.message == kept.message]
         later = streams_[streams_.index(kept) + 1 :]
@@ -63,7 +63,7 @@ class AisdkEncoder(TableEncoder[ChunkWriter, ChatState]):
         # The last one of a message that is over goes to its end, wherever that is.
         return self.state.steps - kept.steps if kept.message == self.state.message else 1
 
-    def after(self, request_id: str) -> StreamRecord | None:
+    def after(self, request_id: str) -> ChatStream | None:
         """Return the stream that came after the one in which a request was told that is over."""
         key = self.state.after.get(request_id)
         kept = self.state.kept
@@ -79,7 +79,7 @@ class AisdkEncoder(TableEncoder[ChunkWriter, ChatState]):
         return self.next_cursor if tails[-1] is None else tails[-1] + 1
 
     @property
-    def running(self) -> StreamRecord | None:
+    def running(self) -> ChatStream | None:
         """Return the stream that is open."""
         return self.state.kept[-1] if self.state.stream is not None else None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from adapters.model.base import shape_of
-from adapters.serving.encoder import OpenBlock
+from adapters.serving.encoder import ShownBlock
 from adapters.serving.inputs import InputBatch, InputBatches, NotesForm, PendingInput
 from adapters.serving.later import WaitingFrame, WaitingFrames
-from adapters.serving.messages import Heard
+from adapters.serving.messages import SaidMessages
 from adapters.serving.pauses import Pauses, ShownRequest
 from adapters.serving.tokens import TokenTotals
 
@@ -32,7 +32,7 @@ NOTES = NotesForm(ChatNotes)
 
 
 @dataclasses.dataclass(slots=True)
-class StreamRecord:
+class ChatStream:
     """A stream: what one answer has, from `start` to `[DONE]`. `message` is what it writes, `start`
     the cursor of its first frame and `tail` that of its last one, None while it is open. `own` says
     that a page asked for it, `steps` how many the message had before, `ids` are the messages of the
@@ -74,7 +74,7 @@ class ChatState:
     stream: str | None = None
     message: str | None = None
     begin: int = 0
-    kept: list[StreamRecord] = dataclasses.field(default_factory=list)
+    kept: list[ChatStream] = dataclasses.field(default_factory=list)
     asks: dict[str, int] = dataclasses.field(default_factory=dict)
     gone: list[int] = dataclasses.field(default_factory=list)
     step: bool = False
@@ -82,8 +82,8 @@ class ChatState:
     tools: bool = False
     returned: bool = False
     parts: int = 0
-    text: OpenBlock | None = None
-    thinking: OpenBlock | None = None
+    text: ShownBlock | None = None
+    thinking: ShownBlock | None = None
     cut: str | None = None
     calls: dict[str, ShownCall] = dataclasses.field(default_factory=dict)
     pauses: Pauses = dataclasses.field(default_factory=Pauses)
@@ -100,8 +100,8 @@ class ChatState:
 
 SHAPE = shape_of(
     1,
-    *(ChatState, ChatNotes, StreamRecord, OpenBlock, ShownCall),
-    *(Pauses, ShownRequest, InputBatches, InputBatch, PendingInput, Heard),
+    *(ChatState, ChatNotes, ChatStream, ShownBlock, ShownCall),
+    *(Pauses, ShownRequest, InputBatches, InputBatch, PendingInput, SaidMessages),
     *(WaitingFrames, WaitingFrame, TokenTotals),
 )
 """The number of all these fields."""

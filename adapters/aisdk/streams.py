@@ -14,7 +14,7 @@ from typing import Any
 from adapters.aisdk import wire
 from adapters.aisdk.frames import ChunkWriter, open_step, put_data
 from adapters.aisdk.interactions import is_approval, show
-from adapters.aisdk.state import StreamRecord
+from adapters.aisdk.state import ChatStream
 from adapters.model import events as ev
 from adapters.serving.tokens import TokenTotals
 
@@ -39,7 +39,7 @@ def begin(w: ChunkWriter, *, own: bool, anew: bool, ids: list[str] | None = None
     s.step, s.digest = False, None
     s.tokens = TokenTotals()
     cursor = w.write("start", {"messageId": s.message, **metadata})
-    s.kept.append(StreamRecord(key, s.message, cursor, own, s.steps, ids=ids or []))
+    s.kept.append(ChatStream(key, s.message, cursor, own, s.steps, ids=ids or []))
     del s.kept[:-STREAMS_KEPT]
     for call in s.calls.values():
         call.message = call.message or s.message

@@ -146,7 +146,7 @@ class CanonicalRow(Row):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CommandRow(Row):
+class CommandMapping(Row):
     """What a backend of the dialect makes of a command; `answer` is split by kind."""
 
     command: str
@@ -164,7 +164,7 @@ class Mapping:
     routes: tuple[RouteRow, ...]
     errors: tuple[ErrorRow, ...]
     canonical: tuple[CanonicalRow, ...]
-    commands: tuple[CommandRow, ...]
+    commands: tuple[CommandMapping, ...]
 
     @functools.cached_property
     def event(self) -> dict[str, EventRow]:
@@ -177,7 +177,7 @@ class Mapping:
         return _first(self.canonical, lambda row: row.canonical)
 
     @functools.cached_property
-    def command(self) -> dict[str, CommandRow]:
+    def command(self) -> dict[str, CommandMapping]:
         """Return the command rows by command; of several qualified ones the first."""
         return _first(self.commands, lambda row: row.command)
 
@@ -460,13 +460,13 @@ def _canonical(cells: _Cells) -> CanonicalRow:
     )
 
 
-def _command(cells: _Cells) -> CommandRow:
+def _command(cells: _Cells) -> CommandMapping:
     command, qualifier = cells.qualified("command")
     backend = cells.value("backend")
     how = cells.value("how")
     if not how and backend != "impossible":
         cells.fault("how", "`how` is empty, and the command is possible")
-    return CommandRow(
+    return CommandMapping(
         line=cells.number,
         section=cells.sections(),
         why=cells.why(needed=backend != "native"),
@@ -493,5 +493,5 @@ def _canonical_key(row: CanonicalRow) -> tuple[str | None, ...]:
     return row.canonical, row.qualifier
 
 
-def _command_key(row: CommandRow) -> tuple[str | None, ...]:
+def _command_key(row: CommandMapping) -> tuple[str | None, ...]:
     return row.command, row.qualifier

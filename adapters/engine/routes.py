@@ -13,29 +13,29 @@ from typing import Any
 from adapters.contract.faces import (
     Action,
     Backend,
-    Body,
-    Chosen,
-    Done,
+    ClientNamedSession,
     Example,
     Face,
-    Failure,
-    Follow,
+    FrameRange,
     Incoming,
+    MatchingSession,
     Neighbour,
-    Newest,
-    Open,
+    NewestSession,
     Opening,
-    Place,
-    Reading,
+    Pending,
+    PublicAccess,
+    RequestBody,
+    RequestFailure,
     Route,
-    Say,
-    Seen,
+    RouteContext,
+    SessionView,
+    Static,
+    Stream,
+    Submit,
+    SubmitResult,
     Target,
-    Tell,
-    That,
     TurnBody,
-    Waiting,
-    astray,
+    misdirected,
 )
 from adapters.contract.faces.answers import json_answer, sse_headers
 from adapters.engine import answers, interactions, requests, wire
@@ -55,10 +55,10 @@ TASK = "task"
 _OF_AN_ENGINE = ("/rpc", "/assets", "/memory", "/skills", "/admin")
 """Routes of a real Engine that are none of the conversation (sections 5 and 16)."""
 
-_Seen = Seen[EngineEncoder]
+_Seen = SessionView[EngineEncoder]
 
 
-def _refuse(failure: Failure) -> Response:
+def _refuse(failure: RequestFailure) -> Response:
     task = failure.entered and failure.route.errors == TASK
     return answers.refusal(failure.error, task=task, error_id=failure.error_id)
 
@@ -67,7 +67,7 @@ def _refuse(failure: Failure) -> Response:
 
 
 def _task_of(_: Incoming, wanted: ExecuteRequest) -> Target:
-    return Chosen(wanted.task_id)
+    return ClientNamedSession(wanted.task_id)
 
 
 def _check(message: SendMessage, backends: Sequence[Backend]) -> None:
@@ -85,7 +85,7 @@ def _check(message: SendMessage, backends: Sequence[Backend]) -> None:
             )
 
 
-def _open(_: Incoming, wanted: ExecuteRequest, place: Place) -> Opening:
+def _open(_: Incoming, wanted: ExecuteRequest, place: RouteContext) -> Opening:
     # What the backend cannot carry leaves no empty task behind.
     _check(wanted.message, place.backends)
     return Opening([wanted.message], wanted.blobs, options={TASK_OPTION: wanted.task_id})
@@ -96,13 +96,13 @@ def _message(_: Incoming, seen: _Seen, wanted: ExecuteRequest) -> Sequence[AnyCo
     return [wanted.message]
 
 
-def _turn_of(_: Incoming, seen: _Seen, __: ExecuteRequest, command_id: str) -> Reading | None:
+def _turn_of(_: Incoming, seen: _Seen, __: ExecuteRequest, command_id: str) -> FrameRange | None:
     turn = seen.encoder.turn_of(command_id)
     return None if turn is None else _reading(turn.start, turn=turn.turn_id)
 
 
-def _reading(position: int, *, turn: str | None = None, stop: int | None = None) -> Reading:
-    return Reading(
+def _reading(position: int, *, turn: str | None = None, stop: int | None = None) -> FrameRange:
+    return FrameRange(
         position=position,
         heartbeat=wire.heartbeat,
         # The page advises 15 s or so (section 17).
@@ -118,10 +118,10 @@ def _reading(position: int, *, turn: str | None = None, stop: int | None = None)
 
 def _replayed(incoming: Incoming, _: None) -> Target:
     task_id = requests.parse_replay(incoming.query).task_id
-    return Newest() if task_id is None else Chosen(task_id)
+    return NewestSession() if task_id is None else ClientNamedSession(task_id)
 
 
-def _replay(incoming: Incoming, seen: _Seen, _: None) -> Reading:
+def _replay(incoming: Incoming, seen: _Seen, _: None) -> FrameRange:
     encoder = seen.encoder
     after = max(requests.parse_replay(incoming.query).after, _horizon(seen))
     position = min(after + 1, encoder.next_cursor)
@@ -143,13 +143,13 @@ def _horizon(seen: _Seen) -> int:
 
 def _asking(_: Incoming, given: RespondRequest) -> Target:
     if given.task_id is not None:
-        return Chosen(given.task_id)
+        return ClientNamedSession(given.task_id)
 
     def shows_it(seen: _Seen) -> bool:
         shown = seen.encoder.request
         return shown is not None and shown.request_id == given.request_id
 
-    return That(shows_it)
+    return MatchingSession(shows_it)
 
 
 def _answer(_: Incoming, seen: _Seen, given: RespondRequest) -> Sequence[AnyCommand]:
@@ -162,7 +162,7 @@ def _answer(_: Incoming, seen: _Seen, given: RespondRequest) -> Sequence[AnyComm
     return [interactions.to_command(given, shown)]
 
 
-def _resumed(_: Incoming, __: _Seen, given: RespondRequest, done: Done) -> Response:
+def _resumed(_: Incoming, __: _Seen, given: RespondRequest, done: SubmitResult) -> Response:
     answered = given.request_id
     for command in done.commands:
         assert isinstance(command, AnswerInteraction)
@@ -192,24 +192,24 @@ def _pending(_: Incoming, asked: Sequence[tuple[str, bytes]]) -> Response:
 # The rest.
 
 
-def _health(_: Incoming, place: Place) -> Response:
+def _health(_: Incoming, place: RouteContext) -> Response:
     """Answer `GET /health`, which is about us (section 16)."""
     if place.stopping:
         raise DragomanError("The server is stopping.", code=ErrorCode.STOPPING)
     return json_answer(200, answers.health_body(place.uptime_seconds))
 
 
-def _nothing(incoming: Incoming, place: Place) -> Response:
+def _nothing(incoming: Incoming, place: RouteContext) -> Response:
     """Answer an unknown path or a wrong method, to those with a key (sections 3, 4.1 and 16)."""
     path = "/" + incoming.names["tail"]
-    asked, method = astray.known(FACE.routes), incoming.method
-    hint = astray.hint(asked, method, path, place)
-    if astray.fitting(asked, path):
+    asked, method = misdirected.known(FACE.routes), incoming.method
+    hint = misdirected.hint(asked, method, path, place)
+    if misdirected.fitting(asked, path):
         text = f"`{path}` does not take {method}. {hint}"
         raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
     if path.startswith(_OF_AN_ENGINE):
         hint = "Dragoman serves the conversation; ask the Engine itself for the rest."
-    text = f"There is no `{method} {path[: astray.SHOWN]}` here. {hint}"
+    text = f"There is no `{method} {path[: misdirected.SHOWN]}` here. {hint}"
     raise DragomanError(text, code=ErrorCode.NOT_FOUND)
 
 
@@ -231,8 +231,8 @@ FACE = Face(
             needs=Action.WRITE,
             errors=TASK,
             example=Example({"message": "hello", "task_id": "{session}"}),
-            does=Say(
-                body=Body(lambda body, _: requests.parse_execute(body), takes="files"),
+            does=Submit(
+                body=RequestBody(lambda body, _: requests.parse_execute(body), takes="files"),
                 where=_task_of,
                 opens=_open,
                 commands=_message,
@@ -249,7 +249,7 @@ FACE = Face(
             errors=TASK,
             example=Example(query={"after": "0", "task_id": "{session}"}),
             # Of what expired nothing is buffered any more (section 11.1).
-            does=Follow(_replayed, _replay, missing=lambda: Response(200, sse_headers())),
+            does=Stream(_replayed, _replay, missing=lambda: Response(200, sse_headers())),
         ),
         Route(
             method="POST",
@@ -257,8 +257,8 @@ FACE = Face(
             needs=Action.ANSWER,
             errors=TASK,
             example=Example({"answer": "no", "task_id": "{session}"}),
-            does=Say(
-                body=Body(lambda body, _: requests.parse_respond(body), takes="files"),
+            does=Submit(
+                body=RequestBody(lambda body, _: requests.parse_respond(body), takes="files"),
                 where=_asking,
                 commands=_answer,
                 blobs=_blobs,
@@ -275,14 +275,14 @@ FACE = Face(
             path=wire.PENDING,
             needs=Action.READ,
             errors=TASK,
-            does=Waiting(_asked, _pending),
+            does=Pending(_asked, _pending),
         ),
         Route(
             method="GET",
             path=wire.HEALTH,
-            needs=Open("is open at every Engine (engine page, section 3)"),
-            does=Tell(_health),
+            needs=PublicAccess("is open at every Engine (engine page, section 3)"),
+            does=Static(_health),
         ),
-        Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Tell(_nothing)),
+        Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Static(_nothing)),
     ),
 )

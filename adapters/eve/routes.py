@@ -8,26 +8,26 @@ from typing import Any, cast
 
 from adapters.contract.faces import (
     Action,
-    Body,
-    Done,
     Example,
     Face,
-    Failure,
-    Follow,
+    Forward,
+    FrameRange,
+    FreshSession,
     Incoming,
-    Named,
+    NamedSession,
     Neighbour,
-    New,
-    Open,
     Opening,
-    PassOn,
-    Place,
-    Reading,
+    PublicAccess,
+    RequestBody,
+    RequestFailure,
     Route,
-    Say,
+    RouteContext,
+    Static,
+    Stream,
+    Submit,
+    SubmitResult,
     Target,
-    Tell,
-    astray,
+    misdirected,
 )
 from adapters.contract.faces.answers import json_answer
 from adapters.eve import requests, wire
@@ -77,7 +77,7 @@ def _serve(table: Mapping[str, Any], authenticated: bool) -> requests.EveFaceSet
     )
 
 
-def _refuse(failure: Failure) -> Response:
+def _refuse(failure: RequestFailure) -> Response:
     # Where there is no route there is no session whose end could be told.
     no_route = failure.error.code is ErrorCode.NOT_FOUND and not failure.entered
     return requests.refusal(
@@ -104,10 +104,10 @@ def _joins(incoming: Incoming, _: EveCreate) -> Action:
 
 def _new(incoming: Incoming, _: EveCreate) -> Target:
     joined = incoming.headers.get(JOIN_HEADER)
-    return New() if joined is None else Named(viewed(joined)[1])
+    return FreshSession() if joined is None else NamedSession(viewed(joined)[1])
 
 
-def _open(_: Incoming, wanted: EveCreate, place: Place) -> Opening:
+def _open(_: Incoming, wanted: EveCreate, place: RouteContext) -> Opening:
     if wanted.mode == "task" or wanted.callback is not None:
         what = "callback" if wanted.callback is not None else "mode"
         raise NotSupported(
@@ -128,7 +128,7 @@ def _nothing_said(_: Incoming, __: EveSeen, ___: EveCreate) -> Sequence[AnyComma
     return ()
 
 
-def _created(incoming: Incoming, seen: EveSeen, _: EveCreate, done: Done) -> Response:
+def _created(incoming: Incoming, seen: EveSeen, _: EveCreate, done: SubmitResult) -> Response:
     """Answer a create; one that joined as if the session were new: its client reads from the start
     of the last turn on.
 
@@ -193,7 +193,7 @@ def _answer(seen: EveSeen, response: requests.InputResponse, wanted: FollowUp) -
     return requests.to_command(response, open_.event, wanted.options)
 
 
-def _followed_up(incoming: Incoming, seen: EveSeen, said: FollowUp, done: Done) -> Response:
+def _followed_up(incoming: Incoming, seen: EveSeen, said: FollowUp, done: SubmitResult) -> Response:
     return requests.follow_up_answer(
         face_of(incoming).form,
         shown(incoming, seen, said),
@@ -229,7 +229,7 @@ def _controls(_: Incoming, seen: EveSeen, said: EveControl) -> Sequence[AnyComma
             return [Reset(reason=said.reason)]
 
 
-def _controlled(incoming: Incoming, seen: EveSeen, said: EveControl, _: Done) -> Response:
+def _controlled(incoming: Incoming, seen: EveSeen, said: EveControl, _: SubmitResult) -> Response:
     return requests.control_answer(said.kind, face_of(incoming).form, shown(incoming, seen, said))
 
 
@@ -241,8 +241,8 @@ def _control(kind: ControlKind, *, by_token: bool = False) -> Route:
         needs=Action.CONTROL if kind == "reset" else Action.WRITE,
         errors="cancel" if kind == "cancel" else "control",
         example=Example({"continuationToken": "t-1"}) if by_token else None,
-        does=Say(
-            body=Body(functools.partial(_parse_control, kind), takes="small"),
+        does=Submit(
+            body=RequestBody(functools.partial(_parse_control, kind), takes="small"),
             where=addressed,
             admit=_may_control,
             commands=_controls,
@@ -257,7 +257,7 @@ def _control(kind: ControlKind, *, by_token: bool = False) -> Route:
 # GET /eve/v1/session/{session}/stream (section 7).
 
 
-def _stream(incoming: Incoming, seen: EveSeen, _: None) -> Reading:
+def _stream(incoming: Incoming, seen: EveSeen, _: None) -> FrameRange:
     name, face = incoming.names["session"], face_of(incoming)
     wanted = requests.parse_stream_query(incoming.query, face)
     begin = viewed(name)[0]
@@ -267,7 +267,7 @@ def _stream(incoming: Incoming, seen: EveSeen, _: None) -> Reading:
     tail = seen.encoder.next_cursor - 1 - begin
     # What the session was first shown as, whatever is configured by now.
     form = seen.settings.get("form", face.form)
-    return Reading(
+    return FrameRange(
         position=begin + wanted.first(tail),
         heartbeat=wire.HEARTBEAT,
         heartbeat_seconds=wire.HEARTBEAT_MS / 1000,
@@ -290,7 +290,7 @@ def _streams(path: str) -> Route:
         head=True,
         needs=Action.READ,
         errors="stream",
-        does=Follow(read_as, _stream),
+        does=Stream(read_as, _stream),
     )
 
 
@@ -301,9 +301,9 @@ def _callback(method: str, kind: str, path: str) -> Route:
     return Route(
         method=method,
         path=f"{wire.PREFIX}/{kind}/{path}",
-        needs=Open("its token is the credential (eve page, section 2.1)", of_a_route=False),
+        needs=PublicAccess("its token is the credential (eve page, section 2.1)", of_a_route=False),
         errors="info",
-        does=PassOn(
+        does=Forward(
             why="a sign-in's provider and a remote agent call an eve backend back, which they "
             "reach through the address of this face",
             session=session_of,
@@ -319,28 +319,28 @@ def _callback(method: str, kind: str, path: str) -> Route:
 # The rest.
 
 
-def _health(_: Incoming, __: Place) -> Response:
+def _health(_: Incoming, __: RouteContext) -> Response:
     return json_answer(200, requests.health_body())
 
 
-def _info(incoming: Incoming, place: Place) -> Response:
+def _info(incoming: Incoming, place: RouteContext) -> Response:
     """Answer with the least that clients accept; the agent is the route's backend (section 12)."""
     body = requests.info_body(face_of(incoming).form, place.draw().agent)
     return json_answer(200, body)
 
 
-def _nothing(incoming: Incoming, place: Place) -> Response:
+def _nothing(incoming: Incoming, place: RouteContext) -> Response:
     """Answer an unknown path or a wrong method as the host framework does (section 2)."""
     try:
         url = place.url
     except ValueError:
         raise ClientProtocolError("`Host` is not a host.") from None
-    asked, path = astray.known(FACE.routes), "/" + incoming.names["tail"]
+    asked, path = misdirected.known(FACE.routes), "/" + incoming.names["tail"]
     below = "the base URL"
-    if astray.fitting(asked, f"/{place.route}{path}"):
+    if misdirected.fitting(asked, f"/{place.route}{path}"):
         # `/to/eve/v1/session`: what stands for the route is the first part of the path.
         path, below = f"/{place.route}{path}", "a base URL, which ends with `/to/ROUTE`"
-    hint = astray.hint(asked, incoming.method, path, place, below=below)
+    hint = misdirected.hint(asked, incoming.method, path, place, below=below)
     return requests.route_not_found(incoming.method, url, hint)
 
 
@@ -366,8 +366,8 @@ FACE = Face(
             needs=Action.CREATE,
             errors="create",
             example=_MESSAGE,
-            does=Say(
-                body=Body(_parse_create, takes="files"),
+            does=Submit(
+                body=RequestBody(_parse_create, takes="files"),
                 needs=_joins,
                 where=_new,
                 opens=_open,
@@ -381,9 +381,9 @@ FACE = Face(
             method="GET",
             path=wire.HEALTH_PATH,
             head=True,
-            needs=Open("is open at every eve server (eve page, section 2.1)"),
+            needs=PublicAccess("is open at every eve server (eve page, section 2.1)"),
             errors="info",
-            does=Tell(_health),
+            does=Static(_health),
         ),
         Route(
             method="GET",
@@ -391,7 +391,7 @@ FACE = Face(
             head=True,
             needs=Action.READ,
             errors="info",
-            does=Tell(_info),
+            does=Static(_info),
         ),
         *(_control(kind, by_token=True) for kind in CONTROLS),
         Route(
@@ -400,8 +400,8 @@ FACE = Face(
             needs=Action.WRITE,
             errors="session",
             example=_MESSAGE,
-            does=Say(
-                body=Body(_parse_follow_up, takes="files"),
+            does=Submit(
+                body=RequestBody(_parse_follow_up, takes="files"),
                 needs=_follow_up_needs,
                 where=addressed,
                 admit=token_used,
@@ -424,9 +424,11 @@ FACE = Face(
         Route(
             method="*",
             path="/{tail:.*}",
-            needs=Open("is answered as the host framework does (eve page, section 2)", False),
+            needs=PublicAccess(
+                "is answered as the host framework does (eve page, section 2)", False
+            ),
             errors="info",
-            does=Tell(_nothing),
+            does=Static(_nothing),
         ),
     ),
 )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from adapters.contract.faces import AnyOf, Child, Incoming, Named, Seen, Target
+from adapters.contract.faces import AnyOf, ChildThread, Incoming, NamedSession, SessionView, Target
 from adapters.eve import requests, wire
 from adapters.eve.requests import EveControl, FollowUp
 from adapters.eve.server import EveEncoder
@@ -26,7 +26,7 @@ a session by their first message and have no other way to come to one (0.30.8 `c
 _VIEW = re.compile(r"dgv_([0-9]{1,9})_(.+)")
 """The id that such a program is given: the index of its first record, and the session."""
 
-EveSeen: TypeAlias = Seen[EveEncoder]
+EveSeen: TypeAlias = SessionView[EveEncoder]
 
 
 def face_of(incoming: Incoming) -> requests.EveFaceSettings:
@@ -49,11 +49,11 @@ def addressed(incoming: Incoming, said: FollowUp | EveControl) -> Target:
     named = None if name is None else viewed(name)[1]
     if said.token is None:
         assert named is not None
-        return Named(named)
+        return NamedSession(named)
     handle = requests.token_handle(said.token)
     if handle is None:
         raise DragomanError("The continuation token is none of ours.", code=ErrorCode.NOT_FOUND)
-    return Named(handle, also=named)
+    return NamedSession(handle, also=named)
 
 
 def token_used(_: Incoming, seen: EveSeen, said: FollowUp | EveControl) -> Mapping[str, Any] | None:
@@ -77,10 +77,10 @@ def shown(incoming: Incoming, seen: EveSeen, said: FollowUp | EveControl) -> str
 def read_as(incoming: Incoming, _: None = None) -> Target:
     """Return the session, or the thread that is read as a session of its own (section 10)."""
     name = incoming.names["session"]
-    targets: list[Named | Child] = [Named(viewed(name)[1]), Child(name)]
+    targets: list[NamedSession | ChildThread] = [NamedSession(viewed(name)[1]), ChildThread(name)]
     if (parent := incoming.names.get("parent")) is not None:
         # The child of another session may have the same name.
-        return AnyOf([Child(name, viewed(parent)[1]), *targets])
+        return AnyOf([ChildThread(name, viewed(parent)[1]), *targets])
     return AnyOf(targets)
 
 

@@ -10,30 +10,30 @@ from multidict import CIMultiDict
 
 from adapters.contract.faces import (
     Action,
-    Body,
-    Done,
     Example,
     Face,
-    Failure,
-    Follow,
+    FrameRange,
+    FreshSession,
+    History,
     Incoming,
-    Listed,
+    ListedSession,
     ListSessions,
     LogReader,
-    Named,
+    NamedSession,
     Neighbour,
-    New,
     Opening,
-    Place,
-    Reading,
-    ReadLog,
+    RequestBody,
+    RequestFailure,
     Route,
-    Say,
-    Seen,
+    RouteContext,
     SessionsPage,
+    SessionView,
+    Static,
+    Stream,
+    Submit,
+    SubmitResult,
     Target,
-    Tell,
-    astray,
+    misdirected,
 )
 from adapters.contract.faces.answers import sse_headers
 from adapters.herm import requests, wire
@@ -45,11 +45,11 @@ from adapters.model.events import Entry, InteractionRequested
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json
 
-_Seen = Seen[HermEncoder]
+_Seen = SessionView[HermEncoder]
 _Events = tuple[UserEvent, ...]
 
 
-def _refuse(failure: Failure) -> Response:
+def _refuse(failure: RequestFailure) -> Response:
     if failure.error_id is None:
         return requests.refusal(failure.error)
     text = f"This went wrong here; the log has it under `{failure.error_id}`."
@@ -57,22 +57,22 @@ def _refuse(failure: Failure) -> Response:
 
 
 def _session(incoming: Incoming, _: object = None) -> Target:
-    return Named(incoming.names["session"])
+    return NamedSession(incoming.names["session"])
 
 
 # Agents (sections 2 and 2.1): a route has one.
 
 
-def _agent_object(place: Place) -> dict[str, Any]:
+def _agent_object(place: RouteContext) -> dict[str, Any]:
     backend = place.draw()
     return requests.agent_object(backend.agent, backend.name, f"{backend.dialect}/{backend.name}")
 
 
-def _agents(_: Incoming, place: Place) -> Response:
+def _agents(_: Incoming, place: RouteContext) -> Response:
     return requests.json_response(200, {"data": [_agent_object(place)], "nextCursor": None})
 
 
-def _check_agent(incoming: Incoming, place: Place) -> None:
+def _check_agent(incoming: Incoming, place: RouteContext) -> None:
     backend, name = place.draw(), incoming.names["agent"]
     # Whichever is drawn, and wherever the route leads by now: frontends keep the name they have.
     known = {place.route, *(called for one in place.known for called in (one.agent, one.name))}
@@ -83,7 +83,7 @@ def _check_agent(incoming: Incoming, place: Place) -> None:
         )
 
 
-def _agent(incoming: Incoming, place: Place) -> Response:
+def _agent(incoming: Incoming, place: RouteContext) -> Response:
     _check_agent(incoming, place)
     return requests.json_response(200, _agent_object(place))
 
@@ -96,10 +96,10 @@ def _parse_create(body: bytes, _: Incoming) -> HermCreate:
 
 
 def _new(_: Incoming, __: HermCreate) -> Target:
-    return New()
+    return FreshSession()
 
 
-def _open(_: Incoming, wanted: HermCreate, __: Place) -> Opening:
+def _open(_: Incoming, wanted: HermCreate, __: RouteContext) -> Opening:
     return Opening(
         title=wanted.title,
         metadata=wanted.metadata,
@@ -113,11 +113,11 @@ def _object(seen: _Seen) -> dict[str, Any]:
     return session_object(seen.id, seen.state.status, *seen.told)
 
 
-def _created(_: Incoming, seen: _Seen, __: HermCreate, ___: Done) -> Response:
+def _created(_: Incoming, seen: _Seen, __: HermCreate, ___: SubmitResult) -> Response:
     return requests.json_response(201, _object(seen))
 
 
-def _shown(_: Incoming, seen: _Seen, __: object, ___: Done) -> Response:
+def _shown(_: Incoming, seen: _Seen, __: object, ___: SubmitResult) -> Response:
     return requests.json_response(200, _object(seen))
 
 
@@ -139,7 +139,7 @@ def _delete(_: Incoming, __: _Seen, ___: object) -> Sequence[AnyCommand]:
     return [Delete()]
 
 
-def _deleted(_: Incoming, __: _Seen, ___: object, ____: Done) -> Response:
+def _deleted(_: Incoming, __: _Seen, ___: object, ____: SubmitResult) -> Response:
     return Response(204)
 
 
@@ -153,7 +153,7 @@ class _SessionsPage(SessionsPage):
         self._found: list[bytes] = []
         self._more = False
 
-    def add(self, listed: Listed) -> bool:
+    def add(self, listed: ListedSession) -> bool:
         value = session_object(listed.id, listed.state, *listed.told)
         if self._is_wanted(value):
             if len(self._found) == self._query.limit:
@@ -255,7 +255,7 @@ def _commands(_: Incoming, seen: _Seen, wanted: _Events) -> Sequence[AnyCommand]
     return requests.to_commands(wanted, lookup)
 
 
-def _accepted(_: Incoming, seen: _Seen, __: _Events, done: Done) -> Response:
+def _accepted(_: Incoming, seen: _Seen, __: _Events, done: SubmitResult) -> Response:
     return requests.events_answer(seen.encoder.inputs(done.ids))
 
 
@@ -297,11 +297,11 @@ def _events(incoming: Incoming, seen: _Seen) -> LogReader[HermEncoder]:
     return _EventsPage(requests.Page(wanted, newest.next_cursor - 1, newest.inputs_now()))
 
 
-def _stream(incoming: Incoming, seen: _Seen, _: None) -> Reading:
+def _stream(incoming: Incoming, seen: _Seen, _: None) -> FrameRange:
     """Return what a stream reads: live, or everything after a position (section 4.3)."""
     after = requests.parse_stream(incoming.query, incoming.headers, seen.id)
     now = seen.encoder.next_cursor
-    return Reading(
+    return FrameRange(
         position=now if after is None else min(after + 1, now),
         heartbeat=wire.HEARTBEAT,
         heartbeat_seconds=wire.HEARTBEAT_SECONDS,
@@ -313,7 +313,7 @@ def _stream(incoming: Incoming, seen: _Seen, _: None) -> Reading:
 # The rest.
 
 
-def _not_served(why: str, incoming: Incoming, _: Place) -> Response:
+def _not_served(why: str, incoming: Incoming, _: RouteContext) -> Response:
     return requests.not_served(incoming.method, incoming.path, why)
 
 
@@ -325,9 +325,9 @@ def _wrong_method(incoming: Incoming, names: Sequence[str]) -> Response:
     return response
 
 
-def _nothing(incoming: Incoming, place: Place) -> Response:
-    asked, path = astray.known(FACE.routes), "/" + incoming.names["tail"]
-    hint = astray.hint(asked, incoming.method, path, place)
+def _nothing(incoming: Incoming, place: RouteContext) -> Response:
+    asked, path = misdirected.known(FACE.routes), "/" + incoming.names["tail"]
+    hint = misdirected.hint(asked, incoming.method, path, place)
     return requests.no_route(incoming.method, incoming.path, hint)
 
 
@@ -347,15 +347,15 @@ FACE = Face(
     refuse=_refuse,
     wrong_method=_wrong_method,
     routes=(
-        Route(method="GET", path="/v1/agents", needs=Action.READ, does=Tell(_agents)),
-        Route(method="GET", path="/v1/agents/{agent}", needs=Action.READ, does=Tell(_agent)),
+        Route(method="GET", path="/v1/agents", needs=Action.READ, does=Static(_agents)),
+        Route(method="GET", path="/v1/agents/{agent}", needs=Action.READ, does=Static(_agent)),
         Route(
             method="POST",
             path="/v1/agents/{agent}/sessions",
             needs=Action.CREATE,
-            does=Say(
+            does=Submit(
                 before=_check_agent,
-                body=Body(_parse_create, takes="small"),
+                body=RequestBody(_parse_create, takes="small"),
                 where=_new,
                 opens=_open,
                 commands=_no_commands,
@@ -368,15 +368,15 @@ FACE = Face(
             method="GET",
             path=_SESSION,
             needs=Action.READ,
-            does=ReadLog(_session, _conversation, told=True),
+            does=History(_session, _conversation, told=True),
         ),
         Route(
             method="PATCH",
             path=_SESSION,
             needs=Action.CONTROL,
             example=Example({"title": "x"}),
-            does=Say(
-                body=Body(_parse_create, takes="small"),
+            does=Submit(
+                body=RequestBody(_parse_create, takes="small"),
                 where=_session,
                 commands=_update,
                 answer=_shown,
@@ -389,13 +389,13 @@ FACE = Face(
             method="DELETE",
             path=_SESSION,
             needs=Action.CONTROL,
-            does=Say(where=_session, commands=_delete, answer=_deleted, waits=True),
+            does=Submit(where=_session, commands=_delete, answer=_deleted, waits=True),
         ),
         Route(
             method="POST",
             path=f"{_SESSION}/archive",
             needs=Action.CONTROL,
-            does=Say(where=_session, commands=_archive, answer=_shown, waits=True, told=True),
+            does=Submit(where=_session, commands=_archive, answer=_shown, waits=True, told=True),
         ),
         Route(
             method="POST",
@@ -408,8 +408,8 @@ FACE = Face(
                     ]
                 }
             ),
-            does=Say(
-                body=Body(_parse_events, takes="text"),
+            does=Submit(
+                body=RequestBody(_parse_events, takes="text"),
                 needs=_needs,
                 where=_session,
                 admit=_is_not_archived,
@@ -423,23 +423,23 @@ FACE = Face(
             method="GET",
             path=f"{_SESSION}/events",
             needs=Action.READ,
-            does=ReadLog(_session, _events),
+            does=History(_session, _events),
         ),
         Route(
             method="GET",
             path=f"{_SESSION}/events/stream",
             needs=Action.READ,
-            does=Follow(_session, _stream),
+            does=Stream(_session, _stream),
         ),
         *(
             Route(
                 method=method,
                 path=f"/v1{path}",
                 needs=Action.READ,
-                does=Tell(functools.partial(_not_served, why)),
+                does=Static(functools.partial(_not_served, why)),
             )
             for method, path, why in requests.NOT_SERVED
         ),
-        Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Tell(_nothing)),
+        Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Static(_nothing)),
     ),
 )

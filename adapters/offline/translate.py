@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from multidict import CIMultiDict
 
 from adapters.contract.fidelity import CANONICAL
-from adapters.contract.leg import stamp
+from adapters.contract.step import stamp
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, CloseReason, EncoderContext, Request, Response

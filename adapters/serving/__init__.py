@@ -23,6 +23,7 @@ And of requests, whose bodies have the whole conversation:
 | `messages` | which messages of the person are new, and which are left out |
 | `conversation` | what such a body says beside its answers, and the routes' functions about it |
 | `answers` | what a payload answers: a decision, words, options |
+| `prompts` | what a person reads of a request |
 
 What a run or a stream is, its frames and cursors, and how a request is shown are the dialect's.
 """

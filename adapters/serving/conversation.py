@@ -14,19 +14,19 @@ from multidict import CIMultiDict
 
 from adapters.contract.faces import (
     Action,
-    Body,
-    Chosen,
+    ClientNamedSession,
+    FrameRange,
     Incoming,
     Opening,
-    Place,
-    Reading,
+    RequestBody,
     Route,
-    Say,
-    Seen,
+    RouteContext,
+    SessionView,
+    Static,
+    Submit,
     Target,
-    Tell,
     TurnBody,
-    astray,
+    misdirected,
 )
 from adapters.contract.faces.answers import sse_headers
 from adapters.model.base import Response
@@ -34,7 +34,7 @@ from adapters.model.commands import AnyCommand, SendMessage
 from adapters.model.events import Content, Event
 from adapters.serving.inputs import NotesForm, NotesT
 from adapters.serving.members import MAX_PARTS, digest_of, name_of, refuse
-from adapters.serving.messages import LeftOut, Words, choose, read
+from adapters.serving.messages import OmittedMessage, PersonMessage, choose, read
 from adapters.wire.errors import DragomanError, ErrorCode
 
 HEARTBEAT_SECONDS = 10.0
@@ -63,8 +63,8 @@ class Conversation:
     says that an agent has spoken before. `blobs` has the bytes of inline files by hash.
     """
 
-    words: tuple[Words, ...]
-    earlier: Callable[[Collection[str]], list[Words]]
+    words: tuple[PersonMessage, ...]
+    earlier: Callable[[Collection[str]], list[PersonMessage]]
     before: Callable[[], list[Event]]
     known: tuple[str, ...]
     context: tuple[str, ...]
@@ -77,7 +77,9 @@ class Conversation:
         """Return what the same context has as well."""
         return digest_of(self.context)
 
-    def message_of(self, words: Sequence[Words], known_context: str | None = None) -> SendMessage:
+    def message_of(
+        self, words: Sequence[PersonMessage], known_context: str | None = None
+    ) -> SendMessage:
         """Return words as one message, with the context unless its digest is known."""
         new = bool(self.context) and self.digest != known_context
         return SendMessage(
@@ -100,10 +102,10 @@ class Intent:
 
 def reads(
     content: Callable[[Mapping[str, Any], str], tuple[Content, ...]],
-) -> Callable[[Mapping[str, Any], str], Words]:
+) -> Callable[[Mapping[str, Any], str], PersonMessage]:
     """Return what reads a message of the person at a place, by what reads its content."""
 
-    def read_one(message: Mapping[str, Any], place: str) -> Words:
+    def read_one(message: Mapping[str, Any], place: str) -> PersonMessage:
         name = name_of(message.get("id"), f"{place}.id")
         return read(name, lambda: content(message, place))
 
@@ -113,8 +115,8 @@ def reads(
 def last_words(
     messages: Sequence[Any],
     agents: Collection[str],
-    read: Callable[[Mapping[str, Any], str], Words],
-) -> tuple[Words, ...]:
+    read: Callable[[Mapping[str, Any], str], PersonMessage],
+) -> tuple[PersonMessage, ...]:
     """Return the messages of the person behind all those with a role of `agents`.
 
     Raises:
@@ -140,8 +142,8 @@ def last_words(
 def words_of(
     messages: Sequence[Any],
     ids: Collection[str],
-    read: Callable[[Mapping[str, Any], str], Words],
-) -> list[Words]:
+    read: Callable[[Mapping[str, Any], str], PersonMessage],
+) -> list[PersonMessage]:
     """Return the messages of the person with some ids."""
     return [
         read(message, f"messages[{at}]")
@@ -166,18 +168,18 @@ def takes_conversation(
     parse: Callable[[bytes], GivenT],
     name: Callable[[GivenT], str],
     noun: str,
-    notes: Callable[[GivenT, Sequence[Words], Sequence[LeftOut]], NotesT],
+    notes: Callable[[GivenT, Sequence[PersonMessage], Sequence[OmittedMessage]], NotesT],
     form: NotesForm[NotesT],
-    intent: Callable[[Incoming, Seen[EncoderT], GivenT], Intent],
-    check: Callable[[Intent, GivenT, Seen[EncoderT]], None],
+    intent: Callable[[Incoming, SessionView[EncoderT], GivenT], Intent],
+    check: Callable[[Intent, GivenT, SessionView[EncoderT]], None],
     names: Callable[[GivenT], Sequence[str]],
-    anew: Callable[[GivenT, Seen[EncoderT]], bool],
+    anew: Callable[[GivenT, SessionView[EncoderT]], bool],
     keys: tuple[str, str],
     headers: Callable[[], CIMultiDict[str]],
-    begun: Callable[[Incoming, Seen[EncoderT], GivenT, str], Reading | None],
-    late: Callable[[Incoming, Seen[EncoderT], GivenT], Reading | Response],
+    begun: Callable[[Incoming, SessionView[EncoderT], GivenT, str], FrameRange | None],
+    late: Callable[[Incoming, SessionView[EncoderT], GivenT], FrameRange | Response],
     cut: Callable[[], bytes],
-) -> Say[GivenT, EncoderT]:
+) -> Submit[GivenT, EncoderT]:
     """Return the act of a route whose bodies have the whole conversation.
 
     `name` is what the frontend calls the session, a `noun` of the dialect; `notes` returns what is
@@ -186,14 +188,14 @@ def takes_conversation(
     """
     option, noted = keys
 
-    def afresh(incoming: Incoming, seen: Seen[EncoderT], given: GivenT) -> bool:
+    def afresh(incoming: Incoming, seen: SessionView[EncoderT], given: GivenT) -> bool:
         if not is_of_page(incoming) or not given.words:
             return False
         state = seen.encoder.state
         ours = any(map(seen.encoder.is_ours, given.known)) or state.inputs.knows(given.known)
         return bool(state.messages) and not ours
 
-    def opens(incoming: Incoming, given: GivenT, place: Place) -> Opening:
+    def opens(incoming: Incoming, given: GivenT, place: RouteContext) -> Opening:
         if not given.words:
             refuse(f"A {noun} begins with a message of the user at the end of `messages`.")
         words, left_out = choose(given.words, place.refusal)
@@ -207,15 +209,17 @@ def takes_conversation(
         message = given.message_of(words)
         return Opening([message], given.blobs, options=options, before=before)
 
-    def commands(incoming: Incoming, seen: Seen[EncoderT], given: GivenT) -> Sequence[AnyCommand]:
+    def commands(
+        incoming: Incoming, seen: SessionView[EncoderT], given: GivenT
+    ) -> Sequence[AnyCommand]:
         meant = intent(incoming, seen, given)
         check(meant, given, seen)
         return meant.commands
 
-    return Say(
-        body=Body(lambda body, _: parse(body), takes="conversation"),
+    return Submit(
+        body=RequestBody(lambda body, _: parse(body), takes="conversation"),
         needs=lambda _, given: Action.WRITE if given.words else Action.ANSWER,
-        where=lambda _, given: Chosen(name(given)),
+        where=lambda _, given: ClientNamedSession(name(given)),
         opens=opens,
         afresh=afresh,
         admit=lambda incoming, seen, given: {noted: intent(incoming, seen, given).notes},
@@ -237,7 +241,7 @@ def takes_conversation(
 
 def session_in_path(incoming: Incoming, _: Any) -> Target:
     """Return the session that the path names as the frontend does."""
-    return Chosen(incoming.names["session"])
+    return ClientNamedSession(incoming.names["session"])
 
 
 def sse_reading(
@@ -248,9 +252,9 @@ def sse_reading(
     omits: frozenset[int] = frozenset(),
     headers: Callable[[], CIMultiDict[str]] = sse_headers,
     first: bytes = b"",
-) -> Reading:
+) -> FrameRange:
     """Return which frames a body has, with the usual heartbeat."""
-    return Reading(
+    return FrameRange(
         position=position,
         heartbeat=HEARTBEAT,
         heartbeat_seconds=HEARTBEAT_SECONDS,
@@ -266,14 +270,14 @@ def all_other_paths(routes: Callable[[], Sequence[Route]]) -> Route:
     """Return the last route of a face: it refuses an unknown path or a wrong method, and says what
     to write."""
 
-    def nothing(incoming: Incoming, place: Place) -> NoReturn:
+    def nothing(incoming: Incoming, place: RouteContext) -> NoReturn:
         path, method = "/" + incoming.names["tail"], incoming.method
-        asked = astray.known(routes())
-        hint = astray.hint(asked, method, path, place)
-        if astray.fitting(asked, path):
+        asked = misdirected.known(routes())
+        hint = misdirected.hint(asked, method, path, place)
+        if misdirected.fitting(asked, path):
             text = f"`{path}` does not take {method}. {hint}"
             raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
-        text = f"There is no `{method} {path[: astray.SHOWN]}` here. {hint}"
+        text = f"There is no `{method} {path[: misdirected.SHOWN]}` here. {hint}"
         raise DragomanError(text, code=ErrorCode.NOT_FOUND)
 
-    return Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Tell(nothing))
+    return Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Static(nothing))

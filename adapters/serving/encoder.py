@@ -16,7 +16,7 @@ StateT = TypeVar("StateT")
 
 
 @dataclasses.dataclass(slots=True)
-class OpenBlock:
+class ShownBlock:
     """An open text or reasoning, and the id of the message or the part that shows it."""
 
     id: str

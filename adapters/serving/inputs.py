@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from adapters.model import events as ev
-from adapters.serving.messages import Heard
+from adapters.serving.messages import SaidMessages
 from adapters.serving.notes import Note
 from adapters.wire.errors import ErrorCode
 
@@ -67,7 +67,7 @@ class InputBatches(Generic[NotesT]):
     batch: InputBatch[NotesT] | None = None
     later: list[InputBatch[NotesT]] = dataclasses.field(default_factory=list)
     awaited: dict[str, PendingInput] = dataclasses.field(default_factory=dict)
-    heard: Heard = dataclasses.field(default_factory=Heard)
+    heard: SaidMessages = dataclasses.field(default_factory=SaidMessages)
     begun: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     ignored: list[str] = dataclasses.field(default_factory=list)
     context: str | None = None

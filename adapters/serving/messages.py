@@ -49,7 +49,7 @@ _OF_THE_MOMENT = frozenset(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Words:
+class PersonMessage:
     """A message of the person. `wrong` says why its content cannot be read, and is then empty."""
 
     id: str
@@ -62,7 +62,7 @@ class Words:
         return SendMessage(content=self.content, policy="queue")
 
 
-class LeftOut(NamedTuple):
+class OmittedMessage(NamedTuple):
     """A message that is not said, and why."""
 
     id: str
@@ -70,7 +70,7 @@ class LeftOut(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Heard:
+class SaidMessages:
     """Which messages were said. `ids` are those that are not to be said again, oldest first: also
     those refused for what they are. `again` are those that are said with the next words."""
 
@@ -101,18 +101,20 @@ def _passes(event: InputSettled) -> bool:
     return error.code in _OF_THE_MOMENT
 
 
-def read(name: str, content: Callable[[], tuple[Content, ...]]) -> Words:
+def read(name: str, content: Callable[[], tuple[Content, ...]]) -> PersonMessage:
     """Return a message whose content may turn out not to be readable: an earlier one comes again
     with every request."""
     try:
-        return Words(name, content())
+        return PersonMessage(name, content())
     except DragomanError as error:
-        return Words(name, wrong=error)
+        return PersonMessage(name, wrong=error)
 
 
 def fresh(
-    words: Sequence[Words], earlier: Callable[[Collection[str]], Sequence[Words]], heard: Heard
-) -> list[Words]:
+    words: Sequence[PersonMessage],
+    earlier: Callable[[Collection[str]], Sequence[PersonMessage]],
+    heard: SaidMessages,
+) -> list[PersonMessage]:
     """Return what the person has said and nobody has heard. `words` are the messages at the end of
     the conversation; `earlier` reads those of some ids that stand before them."""
     again = earlier(heard.again) if heard.again else ()
@@ -121,19 +123,19 @@ def fresh(
 
 
 def choose(
-    words: Sequence[Words], refusal: Callable[[SendMessage], DragomanError | None]
-) -> tuple[list[Words], list[LeftOut]]:
+    words: Sequence[PersonMessage], refusal: Callable[[SendMessage], DragomanError | None]
+) -> tuple[list[PersonMessage], list[OmittedMessage]]:
     """Return which of the new messages are said, and which are left out. The last one is always
     said, since it is what is asked for now: where it is refused, its request is."""
     *before, last = words
-    said: list[Words] = []
-    left_out: list[LeftOut] = []
+    said: list[PersonMessage] = []
+    left_out: list[OmittedMessage] = []
     for one in before:
         wrong = one.wrong or refusal(one.command)
         if wrong is None:
             said.append(one)
         else:
-            left_out.append(LeftOut(one.id, wrong.message))
+            left_out.append(OmittedMessage(one.id, wrong.message))
     return [*said, last], left_out[-LEFT_OUT_MOST:]
 
 

@@ -157,7 +157,7 @@ STATUS = {"unauthorized": 401, "forbidden": 403, "not_found": 404, "unknown_inte
 STATUS |= {"busy": 409, "paused": 409, "already_answered": 409, "too_large": 413, "internal": 500}
 
 
-def refuse(failure: faces.Failure) -> Response:
+def refuse(failure: faces.RequestFailure) -> Response:
     error = failure.error
     # A failure of ours is in the log under this id; what it says is not for the frontend.
     told = error.message if failure.error_id is None else f"See the log, {failure.error_id}."
@@ -173,14 +173,14 @@ def head() -> CIMultiDict[str]:
 # routes.py: which requests there are, and what they do.
 
 
-Chat: TypeAlias = faces.Seen[TinyEncoder]
+Chat: TypeAlias = faces.SessionView[TinyEncoder]
 
 
 def chat_of(_: faces.Incoming, said: Said) -> faces.Target:
-    return faces.Chosen(said.chat)
+    return faces.ClientNamedSession(said.chat)
 
 
-def opening(_: faces.Incoming, said: Said, __: faces.Place) -> faces.Opening:
+def opening(_: faces.Incoming, said: Said, __: faces.RouteContext) -> faces.Opening:
     return faces.Opening([message(said)])
 
 
@@ -197,20 +197,20 @@ def answers(_: faces.Incoming, seen: Chat, said: Said) -> Sequence[AnyCommand]:
     return [to_answer(said, kinds.get(said.ask))]
 
 
-def answered(_: faces.Incoming, __: Chat, ___: Said, ____: faces.Done) -> Response:
+def answered(_: faces.Incoming, __: Chat, ___: Said, ____: faces.SubmitResult) -> Response:
     return Response(200, head(), b"{}\n")
 
 
-def reading(position: int, *, stop: int | None = None, turn: str | None = None) -> faces.Reading:
-    return faces.Reading(position, b"\n", 10, head(), stop=stop, turn=turn)
+def reading(position: int, *, stop: int | None = None, turn: str | None = None) -> faces.FrameRange:
+    return faces.FrameRange(position, b"\n", 10, head(), stop=stop, turn=turn)
 
 
-def body_of(_: faces.Incoming, seen: Chat, __: Said, command_id: str) -> faces.Reading | None:
+def body_of(_: faces.Incoming, seen: Chat, __: Said, command_id: str) -> faces.FrameRange | None:
     first = seen.encoder.state.begun.get(command_id)
     return None if first is None else reading(first, turn=command_id)
 
 
-def after(incoming: faces.Incoming, seen: Chat, _: None) -> faces.Reading | Response:
+def after(incoming: faces.Incoming, seen: Chat, _: None) -> faces.FrameRange | Response:
     try:
         first = int(incoming.query.get("after", "-1")) + 1
     except ValueError:
@@ -230,8 +230,8 @@ FACE = faces.Face(
             path="/say",
             needs=faces.Action.WRITE,
             example=faces.Example({"chat": "{session}", "text": "hello"}),
-            does=faces.Say(
-                body=faces.Body(parse_said, takes="text"),
+            does=faces.Submit(
+                body=faces.RequestBody(parse_said, takes="text"),
                 where=chat_of,
                 opens=opening,
                 commands=says,
@@ -245,8 +245,8 @@ FACE = faces.Face(
             path="/answer",
             needs=faces.Action.ANSWER,
             example=faces.Example({"chat": "{session}", "ask": "{request}", "text": "no"}),
-            does=faces.Say(
-                body=faces.Body(parse_said, takes="answer"),
+            does=faces.Submit(
+                body=faces.RequestBody(parse_said, takes="answer"),
                 where=chat_of,
                 commands=answers,
                 answer=answered,
@@ -256,7 +256,9 @@ FACE = faces.Face(
             method="GET",
             path="/chats/{session}",
             needs=faces.Action.READ,
-            does=faces.Follow(lambda incoming, _: faces.Chosen(incoming.names["session"]), after),
+            does=faces.Stream(
+                lambda incoming, _: faces.ClientNamedSession(incoming.names["session"]), after
+            ),
         ),
     ),
 )

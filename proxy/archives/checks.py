@@ -13,7 +13,7 @@ from adapters.model import events as ev
 from adapters.registry import DIALECTS
 from adapters.wire.jsonvalue import MOST_COUNT, MOST_NAME, JsonError, parse_json
 from proxy.base.clock import ALPHABET, MINTED_LENGTH
-from proxy.base.rows import AliasKind, CodecRow, LegRow, SessionRow
+from proxy.base.rows import AliasKind, BackendBinding, CodecRow, SessionRow
 from proxy.config.settings import SHADOWS, is_name
 from proxy.journal.base import MINTED
 
@@ -100,7 +100,7 @@ def check_session(row: SessionRow) -> None:
         _check_number(getattr(row, name), f"session.{name}")
 
 
-def check_leg(leg: LegRow, place: str) -> None:
+def check_leg(leg: BackendBinding, place: str) -> None:
     """Check the names and numbers of a leg at a place of the archive.
 
     Raises:

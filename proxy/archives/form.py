@@ -22,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import MOST_COUNT, JsonError, format_json, int_of, parse_json
 from proxy.archives import checks
-from proxy.base.rows import CodecRow, LegRow, SessionRow
+from proxy.base.rows import BackendBinding, CodecRow, SessionRow
 
 VERSION = 1
 """The version of the form."""
@@ -62,7 +62,7 @@ class SessionHead:
     """
 
     row: SessionRow
-    legs: Sequence[LegRow]
+    legs: Sequence[BackendBinding]
     aliases: Sequence[tuple[str, str]]
     codecs: Sequence[CodecRow]
     dialects: Mapping[str, str]
@@ -169,7 +169,7 @@ def _checks(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
     }
 
 
-_CHECKS = {kind.__name__: _checks(kind) for kind in (SessionRow, LegRow, CodecRow)}
+_CHECKS = {kind.__name__: _checks(kind) for kind in (SessionRow, BackendBinding, CodecRow)}
 """What checks each field of a row."""
 
 
@@ -188,7 +188,7 @@ def _read_head(value: dict[str, Any]) -> SessionHead:
     """
     head = SessionHead(
         _read(SessionRow, value["session"]),
-        tuple(_read(LegRow, leg) for leg in value["legs"]),
+        tuple(_read(BackendBinding, leg) for leg in value["legs"]),
         tuple((_text(kind), _text(name)) for kind, name in value["aliases"]),
         tuple(_read(CodecRow, codec) for codec in value["codecs"]),
         {_text(name): _text(dialect) for name, dialect in value["dialects"].items()},

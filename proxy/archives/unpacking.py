@@ -19,7 +19,7 @@ from proxy.archives.checks import check_entry
 from proxy.archives.form import LINE_MOST, ArchiveError, Foot, Piece, SessionHead, Unpacker
 from proxy.archives.packing import under_way
 from proxy.base.errors import UNREADABLE, JournalError, NameTaken, SessionNotFound
-from proxy.base.rows import Arrival, Chunk, LegRow, SessionRow
+from proxy.base.rows import Arrival, BackendBinding, Chunk, SessionRow
 from proxy.config.settings import LOCAL, BackendSettings, Settings
 from proxy.fanout.hub import STEP_ENTRIES
 from proxy.journal.base import OF_THE_NEWEST, Journal
@@ -121,7 +121,7 @@ class _Arriving:
         ]
         self._key = 0
         self._row = dataclasses.replace(head.row, owner=wishes.owner or head.row.owner)
-        self._legs: Sequence[LegRow] = renamed
+        self._legs: Sequence[BackendBinding] = renamed
         self._state = LogState()
         self._already = False
         self._lines: list[bytes] = []
@@ -205,7 +205,7 @@ class _Arriving:
                 )
         self._check_versions(backend, last)
 
-    def _check_versions(self, backend: BackendSettings, leg: LegRow) -> None:
+    def _check_versions(self, backend: BackendSettings, leg: BackendBinding) -> None:
         """Check that this release can read what the other one has stored."""
         row, make = self._row, DIALECTS[backend.dialect].client
         if make is None:

@@ -63,7 +63,7 @@ class SessionRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LegRow:
+class BackendBinding:
     """One backend's part in a session. `state` is the client codec's snapshot as of the session's
     last append that named one, `position` its upstream position as of the last append that named
     one. `resumes` is the number of an earlier leg whose session at its backend it goes on with.
@@ -190,7 +190,7 @@ class Arrival:
     """
 
     row: SessionRow
-    legs: Sequence[LegRow]
+    legs: Sequence[BackendBinding]
     aliases: Sequence[tuple[str, str]]
     codecs: Sequence[CodecRow]
     blobs: Sequence[str]

@@ -30,7 +30,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from adapters.contract.faces import Action
-from adapters.contract.faces.astray import SHOWN, Asked, fitting, way_out
+from adapters.contract.faces.misdirected import SHOWN, KnownPath, fitting, way_out
 from adapters.model.base import Fidelity
 from adapters.model.commands import AnswerInteraction, Delete, Sealed, members_of
 from adapters.model.events import Entry
@@ -46,7 +46,7 @@ from proxy.archives.packing import pack
 from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
 from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
-from proxy.base.rows import CommandRow, LegRow, SessionRow
+from proxy.base.rows import BackendBinding, CommandRow, SessionRow
 from proxy.base.turns import RoundRobin
 from proxy.config.complaints import member
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
@@ -786,7 +786,7 @@ def detail_out(
     row: SessionRow,
     open_: Iterable[InteractionOut],
     queued: Sequence[CommandRow],
-    legs: Sequence[LegRow],
+    legs: Sequence[BackendBinding],
     names: Sequence[tuple[str, str]],
     repairs: Mapping[Rule, int],
 ) -> SessionDetailOut:
@@ -1672,7 +1672,7 @@ async def document(request: web.Request) -> web.StreamResponse:
 async def unknown(request: web.Request) -> web.StreamResponse:
     """Answer a path that is none of ours, or a method that a path does not have."""
     _principal(request)
-    asked = [Asked(endpoint.method, f"/api/v1{endpoint.path}") for endpoint in ENDPOINTS]
+    asked = [KnownPath(endpoint.method, f"/api/v1{endpoint.path}") for endpoint in ENDPOINTS]
     if allowed := fitting(asked, request.path):
         raise DragomanError(
             f"`{request.path[:200]}` takes {' and '.join(allowed)} only.",

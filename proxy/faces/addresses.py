@@ -14,10 +14,18 @@ from collections.abc import Iterator, Sequence
 from aiohttp import web
 from multidict import CIMultiDict
 
-from adapters.contract.faces import Action, Face, Incoming, Open, Place, Route, Tell
-from adapters.contract.faces.astray import (
+from adapters.contract.faces import (
+    Action,
+    Face,
+    Incoming,
+    PublicAccess,
+    Route,
+    RouteContext,
+    Static,
+)
+from adapters.contract.faces.misdirected import (
     SHOWN,
-    Asked,
+    KnownPath,
     at_base,
     begin_of,
     fitting,
@@ -57,18 +65,18 @@ def base_routes(
     refuse = functools.partial(_no_method, face)
     # What else an error depends on in the dialect: as where there is nothing.
     errors = face.routes[-1].errors
-    why = Open("says what the address is, as health says that it is there")
+    why = PublicAccess("says what the address is, as health says that it is there")
     pages = [
-        Route(method="GET", path=path, head=True, needs=why, errors=errors, does=Tell(tell))
+        Route(method="GET", path=path, head=True, needs=why, errors=errors, does=Static(tell))
         for path in paths
     ]
     return pages, [
-        Route(method="*", path=path, needs=Action.READ, errors=errors, does=Tell(refuse))
+        Route(method="*", path=path, needs=Action.READ, errors=errors, does=Static(refuse))
         for path in paths
     ]
 
 
-def _base(dialect: str, face: Face, keys: bool, _: Incoming, place: Place) -> Response:
+def _base(dialect: str, face: Face, keys: bool, _: Incoming, place: RouteContext) -> Response:
     with _of_a_host():
         url = place.url.partition("?")[0].rstrip("/")
     asked = known(face.routes)
@@ -97,7 +105,7 @@ def _of_a_host() -> Iterator[None]:
         raise ClientProtocolError("The header `Host` is not a host.") from None
 
 
-def _no_method(face: Face, incoming: Incoming, place: Place) -> Response:
+def _no_method(face: Face, incoming: Incoming, place: RouteContext) -> Response:
     asked = known(face.routes)
     takes = " and ".join(sorted({"GET", *at_base(asked)}))
     text = f"The base URL itself takes {takes} only."
@@ -141,8 +149,8 @@ def _with_routes(text: str, names: Sequence[str]) -> str:
 
 def astray_routes(dialect: str, face: Face) -> list[Route]:
     """Return the routes of the addresses of a face that have no route in them."""
-    why = Open("says what to write", of_a_route=False)
-    tell = Tell(functools.partial(_astray, dialect))
+    why = PublicAccess("says what to write", of_a_route=False)
+    tell = Static(functools.partial(_astray, dialect))
     errors = face.routes[-1].errors
     return [
         Route(method="*", path=path, needs=why, errors=errors, does=tell)
@@ -150,7 +158,7 @@ def astray_routes(dialect: str, face: Face) -> list[Route]:
     ]
 
 
-def _astray(dialect: str, incoming: Incoming, place: Place) -> Response:
+def _astray(dialect: str, incoming: Incoming, place: RouteContext) -> Response:
     asked = known(faces()[dialect].routes)
     base = f"/as/{dialect}/to"
     path = re.sub("/+", "/", incoming.path[:SHOWN])
@@ -169,7 +177,7 @@ def _astray(dialect: str, incoming: Incoming, place: Place) -> Response:
     raise DragomanError(_with_routes(text, place.routes), code=ErrorCode.NOT_FOUND)
 
 
-def _below(rest: str, asked: Sequence[Asked]) -> str | None:
+def _below(rest: str, asked: Sequence[KnownPath]) -> str | None:
     """Return the path of a face that the rest of an address is, None where it is none."""
     if rest in ("", "/"):
         return None

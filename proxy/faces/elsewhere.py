@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from adapters.contract.faces import Face, Incoming, Neighbour
-from adapters.contract.faces.astray import at_base, fitting, known
+from adapters.contract.faces.misdirected import at_base, fitting, known
 from adapters.contract.faces.neighbours import OPENAI
 from adapters.registry import faces
 from adapters.wire.errors import ClientProtocolError

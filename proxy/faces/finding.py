@@ -7,7 +7,16 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 
-from adapters.contract.faces import AnyOf, Child, Chosen, Named, New, Newest, Target, That
+from adapters.contract.faces import (
+    AnyOf,
+    ChildThread,
+    ClientNamedSession,
+    FreshSession,
+    MatchingSession,
+    NamedSession,
+    NewestSession,
+    Target,
+)
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.errors import CursorExpired, SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
@@ -40,26 +49,26 @@ async def find(visit: Visit, target: Target, submission: Submission | None = Non
 
 async def _find(visit: Visit, target: Target, submission: Submission | None = None) -> Found:
     match target:
-        case Named(name, None):
+        case NamedSession(name, None):
             return Found(await _owned(visit, name))
-        case Named(name, also):
+        case NamedSession(name, also):
             assert also is not None
             session = await _owned(visit, name)
             return Found(session, also=await _is(visit, also, session))
-        case Chosen(name):
+        case ClientNamedSession(name):
             return Found(await _chosen(visit, name))
-        case Child():
+        case ChildThread():
             return await _child(visit, target)
         case AnyOf(targets):
             for one in targets[:-1]:
                 with contextlib.suppress(SessionNotFound):
                     return await _find(visit, one)
             return await _find(visit, targets[-1])
-        case Newest():
+        case NewestSession():
             return Found(await _newest(visit))
-        case That():
+        case MatchingSession():
             return await _that(visit, target, submission)
-        case New():
+        case FreshSession():
             raise TypeError("a new session is made, not found")
 
 
@@ -90,7 +99,7 @@ async def _chosen(visit: Visit, name: str) -> Session:
         return await _owned(visit, successor)
 
 
-async def _child(visit: Visit, child: Child) -> Found:
+async def _child(visit: Visit, child: ChildThread) -> Found:
     parent = child.parent
     if parent is not None:
         session = await _owned(visit, parent)
@@ -139,7 +148,7 @@ async def _newest(visit: Visit) -> Session:
     return await _chosen(visit, max(found, key=lambda row: (row.updated_at, row.key)).id)
 
 
-async def _that(visit: Visit, that: That, submission: Submission | None) -> Found:
+async def _that(visit: Visit, that: MatchingSession, submission: Submission | None) -> Found:
     async for one in at_work(visit):
         ids = None if submission is None else one.session.repeated(submission)
         found = Found(one.session, ids=ids, looked=True)

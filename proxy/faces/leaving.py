@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from adapters.contract.faces import Done
+from adapters.contract.faces import SubmitResult
 from adapters.model import events as ev
 from adapters.model.commands import Interrupt, SendMessage, Steer
 from adapters.wire.errors import DragomanError
@@ -28,7 +28,7 @@ class Leaving:
         self._visit = visit
         self._stops = stops
         self._left = False
-        self._taken: tuple[Found, Done] | None = None
+        self._taken: tuple[Found, SubmitResult] | None = None
 
     async def others_gone(self, session: Session) -> None:
         """Wait for those who leave this session just now."""
@@ -40,10 +40,12 @@ class Leaving:
         if self._stops and self._taken is not None:
             self._visit.at.leavers.remove(self._taken[0].session.id)
 
-    async def take(self, work: Coroutine[Any, Any, tuple[Found, Done]]) -> tuple[Found, Done]:
+    async def take(
+        self, work: Coroutine[Any, Any, tuple[Found, SubmitResult]]
+    ) -> tuple[Found, SubmitResult]:
         """Let the request be taken, also where its client leaves meanwhile."""
 
-        async def both() -> tuple[Found, Done]:
+        async def both() -> tuple[Found, SubmitResult]:
             self._taken = taken = await work
             if self._stops:
                 self._visit.at.leavers.add(taken[0].session.id)
@@ -74,7 +76,7 @@ class Leaving:
             await visit.sessions.keep(_stop(visit, found, done))
 
 
-async def _stop(visit: Visit, found: Found, done: Done) -> None:
+async def _stop(visit: Visit, found: Found, done: SubmitResult) -> None:
     session = found.session
     state = session.state
     if session.closed or state.stopping or state.stopped or not await _is_its(visit, found, done):
@@ -86,7 +88,7 @@ async def _stop(visit: Visit, found: Found, done: Done) -> None:
         _log.info("session `%s` is not stopped: %s", session.id, error.whole)
 
 
-async def _is_its(visit: Visit, found: Found, done: Done) -> bool:
+async def _is_its(visit: Visit, found: Found, done: SubmitResult) -> bool:
     """Say whether the turn that runs is that of a request: a message of it began the turn, or an
     answer of it lets the turn go on."""
     session, command_id = found.session, done.ids[0]

@@ -1,4 +1,4 @@
-"""Passes requests on to backends that are called back: `adapters.contract.faces.PassOn`."""
+"""Passes requests on to backends that are called back: `adapters.contract.faces.Forward`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from aiohttp import web
 from multidict import CIMultiDict, MultiDict
 
-from adapters.contract.faces import PassOn
+from adapters.contract.faces import Forward
 from adapters.model.base import Call, Request, Response
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.url_paths import is_header_value
@@ -38,7 +38,7 @@ async def pass_on(visit: Visit) -> web.StreamResponse:
     we showed stands for the backend's own address; every other is the backend's to judge.
     """
     act = visit.route.does
-    assert isinstance(act, PassOn)
+    assert isinstance(act, Forward)
     sessions, request = visit.sessions, visit.request
     try:
         drawn = sessions.backend_of(visit.name)
@@ -64,7 +64,7 @@ async def pass_on(visit: Visit) -> web.StreamResponse:
         return response
 
 
-def _passed(act: PassOn, answer: Response) -> web.Response:
+def _passed(act: Forward, answer: Response) -> web.Response:
     """Return a backend's answer as it is passed back."""
     if not 200 <= answer.status <= 599:
         # After a 101 what is before us would take all that follows for no business of its own.
@@ -81,7 +81,7 @@ def _passed(act: PassOn, answer: Response) -> web.Response:
     return web.Response(status=answer.status, headers=headers, body=answer.body)
 
 
-async def _address(visit: Visit, act: PassOn) -> tuple[BackendSettings, str] | None:
+async def _address(visit: Visit, act: Forward) -> tuple[BackendSettings, str] | None:
     """Return the backend whose own address a token of ours stands for, and the path of that; None
     for a token that is none of ours.
 

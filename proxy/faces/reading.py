@@ -8,15 +8,15 @@ from typing import Any
 from aiohttp import web
 
 from adapters.contract.faces import (
-    Follow,
-    Listed,
+    FrameRange,
+    History,
+    ListedSession,
     ListSessions,
     LogReader,
-    Newest,
-    Reading,
-    ReadLog,
-    Tell,
-    Waiting,
+    NewestSession,
+    Pending,
+    Static,
+    Stream,
 )
 from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -42,7 +42,7 @@ LISTED = ("idle", "running", "paused", "ended")
 async def tell(visit: Visit) -> web.StreamResponse:
     """Answer from what is known of the route."""
     act = visit.route.does
-    assert isinstance(act, Tell)
+    assert isinstance(act, Static)
     return to_web(act.answer(visit.incoming, RoutePlace(visit)))
 
 
@@ -72,7 +72,7 @@ async def follow(visit: Visit) -> web.StreamResponse:
             return response
 
 
-async def stream(visit: Visit, found: Found, reading: Reading | Response) -> web.StreamResponse:
+async def stream(visit: Visit, found: Found, reading: FrameRange | Response) -> web.StreamResponse:
     """Stream what a reading says of a session that is at hand, or answer."""
     if isinstance(reading, Response):
         return to_web(reading)
@@ -125,7 +125,7 @@ async def _ready(
             raise
         return to_web(act.missing())
     except SessionNotFound:
-        if act.missing is None or not (act.unknown or isinstance(target, Newest)):
+        if act.missing is None or not (act.unknown or isinstance(target, NewestSession)):
             raise
         return to_web(act.missing())
     reading = act.reading(visit.incoming, await visit.see(found, shown=True), visit.said)
@@ -136,12 +136,12 @@ async def _ready(
     return response, found.session.id, feed, reading.position, plan, reading.first
 
 
-def _follow_of(visit: Visit) -> Follow[Any, Any]:
-    assert isinstance(visit.route.does, Follow)
+def _follow_of(visit: Visit) -> Stream[Any, Any]:
+    assert isinstance(visit.route.does, Stream)
     return visit.route.does
 
 
-def plan_of(visit: Visit, reading: Reading) -> StreamPlan:
+def plan_of(visit: Visit, reading: FrameRange) -> StreamPlan:
     """Return how a stream is written, as the dialect and the configuration want it."""
     server = visit.settings.server
     return StreamPlan(
@@ -163,7 +163,7 @@ async def read_log(visit: Visit) -> web.StreamResponse:
     """Answer with something made of the log of a session, which goes out while it is read: it may
     be as long as the session."""
     act = visit.route.does
-    assert isinstance(act, ReadLog)
+    assert isinstance(act, History)
     found = await find(visit, act.where(visit.incoming))
     seen = await visit.see(found, shown=True, tell=act.told)
     reader = act.reader(visit.incoming, seen)
@@ -241,7 +241,7 @@ async def list_sessions(visit: Visit) -> web.StreamResponse:
                 # Erased since the list was read.
                 page.before = row.key
                 continue
-            if not page.add(Listed(row.key, row.id, row.state, about)):
+            if not page.add(ListedSession(row.key, row.id, row.state, about)):
                 return to_web(page.answer())
             if loop.time() >= ends:
                 page.cut()
@@ -253,7 +253,7 @@ async def list_sessions(visit: Visit) -> web.StreamResponse:
 async def waiting(visit: Visit) -> web.StreamResponse:
     """Answer with what all sessions of a key wait for."""
     act = visit.route.does
-    assert isinstance(act, Waiting)
+    assert isinstance(act, Pending)
     asked = []
     async for found in at_work(visit):
         if found.session.state.interactions:

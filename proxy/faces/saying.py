@@ -8,7 +8,16 @@ from typing import Any
 
 from aiohttp import web
 
-from adapters.contract.faces import Action, Chosen, Done, New, Opening, Reading, Say, TurnBody
+from adapters.contract.faces import (
+    Action,
+    ClientNamedSession,
+    FrameRange,
+    FreshSession,
+    Opening,
+    Submit,
+    SubmitResult,
+    TurnBody,
+)
 from adapters.model import events as ev
 from adapters.model.commands import AnyCommand, SendMessage
 from adapters.offline.moves.history import HistoryWriter
@@ -51,12 +60,12 @@ async def say(visit: Visit) -> web.StreamResponse:
         leaving.close()
 
 
-def _act(visit: Visit) -> Say[Any, Any]:
-    assert isinstance(visit.route.does, Say)
+def _act(visit: Visit) -> Submit[Any, Any]:
+    assert isinstance(visit.route.does, Submit)
     return visit.route.does
 
 
-async def _read(visit: Visit, act: Say[Any, Any]) -> Submission | None:
+async def _read(visit: Visit, act: Submit[Any, Any]) -> Submission | None:
     """Read the body of a request; return what identifies the request, if its repeats are known."""
     body, incoming = act.body, visit.incoming
     if body is None:
@@ -72,7 +81,7 @@ async def _read(visit: Visit, act: Say[Any, Any]) -> Submission | None:
 
 
 async def _answered(
-    visit: Visit, act: Say[Any, Any], submission: Submission | None
+    visit: Visit, act: Submit[Any, Any], submission: Submission | None
 ) -> web.Response:
     found, done = await _taken(visit, act, submission)
     seen = await visit.see(found, shown=act.looks_after, tell=act.told)
@@ -82,10 +91,10 @@ async def _answered(
 
 async def _taken(
     visit: Visit,
-    act: Say[Any, Any],
+    act: Submit[Any, Any],
     submission: Submission | None,
     leaving: Leaving | None = None,
-) -> tuple[Found, Done]:
+) -> tuple[Found, SubmitResult]:
     """Take a request, after every equal one that came before it."""
     if submission is None:
         return await _take(visit, act, None, leaving)
@@ -94,14 +103,14 @@ async def _taken(
 
 
 async def _take(
-    visit: Visit, act: Say[Any, Any], submission: Submission | None, leaving: Leaving | None
-) -> tuple[Found, Done]:
+    visit: Visit, act: Submit[Any, Any], submission: Submission | None, leaving: Leaving | None
+) -> tuple[Found, SubmitResult]:
     target = act.where(visit.incoming, visit.said)
     match target:
-        case New():
+        case FreshSession():
             assert submission is not None, "what makes a session has a body, and may be repeated"
             found, done = await _created(visit, act, submission)
-        case Chosen(name) if act.opens is not None:
+        case ClientNamedSession(name) if act.opens is not None:
             assert submission is not None, "what makes a session has a body, and may be repeated"
             found, done = await _found_or_made(visit, act, submission, name)
         case _:
@@ -118,14 +127,14 @@ async def _take(
     if submission is not None and not anew:
         ids = found.ids if found.looked else session.repeated(submission)
         if ids is not None:
-            return found, Done(
+            return found, SubmitResult(
                 ids, recalled=await _inputs(visit, found, ids) if act.recalls else ()
             )
     found = dataclasses.replace(found, since=session.last_seq)
     commands = act.commands(visit.incoming, seen, visit.said)
     _check_new(visit, act, commands)
     if not commands:
-        return found, Done()
+        return found, SubmitResult()
     by, face = visit.owner, visit.at.dialect
     blobs = None if act.blobs is None else _named(act, commands, act.blobs(visit.said))
     if act.waits:
@@ -133,21 +142,21 @@ async def _take(
         await visit.sessions.carry_out(
             session, command, by=by, face=face, details=details, blobs=blobs, submission=submission
         )
-        return found, Done(commands=commands)
+        return found, SubmitResult(commands=commands)
     ids = await session.submit(
         commands, by=by, face=face, details=details, blobs=blobs, submission=submission
     )
-    return found, Done(ids, commands)
+    return found, SubmitResult(ids, commands)
 
 
-def _check_new(visit: Visit, act: Say[Any, Any], commands: Sequence[AnyCommand]) -> None:
+def _check_new(visit: Visit, act: Submit[Any, Any], commands: Sequence[AnyCommand]) -> None:
     """Check that what is taken of a whole conversation is not too long."""
     if act.body is not None and act.body.takes == "conversation":
         visit.sessions.bodies.check_new(commands)
 
 
 def _named(
-    act: Say[Any, Any], commands: Sequence[AnyCommand], blobs: Mapping[str, bytes]
+    act: Submit[Any, Any], commands: Sequence[AnyCommand], blobs: Mapping[str, bytes]
 ) -> Mapping[str, bytes]:
     """Return the files that commands name: of a whole conversation not all is said."""
     if act.body is None or act.body.takes != "conversation":
@@ -161,12 +170,12 @@ def _named(
 
 
 async def _created(
-    visit: Visit, act: Say[Any, Any], submission: Submission
-) -> tuple[Found, Done | None]:
+    visit: Visit, act: Submit[Any, Any], submission: Submission
+) -> tuple[Found, SubmitResult | None]:
     """Make a session, unless the request repeats the one that made it."""
     earlier = await visit.sessions.made_by(submission, owner=visit.owner, route=visit.name)
     if earlier is not None:
-        return Found(earlier[0]), Done(earlier[1])
+        return Found(earlier[0]), SubmitResult(earlier[1])
     opening = _opening(visit, act)
     try:
         return await _make(visit, opening, submission)
@@ -176,7 +185,7 @@ async def _created(
         return await _first(visit, opening, opening.once)
 
 
-async def _first(visit: Visit, opening: Opening, once: str) -> tuple[Found, Done]:
+async def _first(visit: Visit, opening: Opening, once: str) -> tuple[Found, SubmitResult]:
     """Return the session that was made for the same name before."""
     sessions, owner, route = visit.sessions, visit.owner, visit.name
     first = await sessions.journal.resolve(
@@ -186,16 +195,16 @@ async def _first(visit: Visit, opening: Opening, once: str) -> tuple[Found, Done
         raise SequenceConflict(f"The name `{once[:80]}` is taken.")
     session = await sessions.get(first, owner=owner, route=route)
     if not session.forgot_its_message:
-        return Found(session), Done()
+        return Found(session), SubmitResult()
     ids = await session.submit(
         opening.commands, by=owner, face=visit.at.dialect, blobs=opening.blobs
     )
-    return Found(session), Done(ids, opening.commands)
+    return Found(session), SubmitResult(ids, opening.commands)
 
 
 async def _found_or_made(
-    visit: Visit, act: Say[Any, Any], submission: Submission, name: str
-) -> tuple[Found, Done | None]:
+    visit: Visit, act: Submit[Any, Any], submission: Submission, name: str
+) -> tuple[Found, SubmitResult | None]:
     """Return the session with a name that its frontend chose; a new name opens a new one, with the
     commands in it."""
     sessions, owner, route = visit.sessions, visit.owner, visit.name
@@ -203,11 +212,11 @@ async def _found_or_made(
         # The key may be that of a request which made another session.
         earlier = await sessions.made_by(submission, owner=owner, route=route)
         if earlier is not None and earlier[1]:
-            return Found(earlier[0]), Done(earlier[1])
+            return Found(earlier[0]), SubmitResult(earlier[1])
     async with visit.at.locks.lock(owner, route, name):
         succeeds = replaces = None
         try:
-            found = await find(visit, Chosen(name))
+            found = await find(visit, ClientNamedSession(name))
         except (SessionNotFound, SessionExpired) as error:
             if isinstance(error, SessionExpired):
                 # Nothing is left of it here; it goes on all the same, after a gap.
@@ -224,17 +233,17 @@ async def _found_or_made(
             )
         except SequenceConflict:
             # Made meanwhile by another process, or deleted, and then the name stays taken.
-            return await find(visit, Chosen(name)), None
+            return await find(visit, ClientNamedSession(name)), None
 
 
-async def _is_another(visit: Visit, act: Say[Any, Any], found: Found) -> bool:
+async def _is_another(visit: Visit, act: Submit[Any, Any], found: Found) -> bool:
     """Say whether the session with a name is about another conversation than the request."""
     if act.afresh is None:
         return False
     return act.afresh(visit.incoming, await visit.see(found, shown=True), visit.said)
 
 
-def _opening(visit: Visit, act: Say[Any, Any]) -> Opening:
+def _opening(visit: Visit, act: Submit[Any, Any]) -> Opening:
     """Return what a new session begins with, if every backend of the route can carry it."""
     assert act.opens is not None, "the act does not say what a new session begins with: `opens`"
     opening = _handed_over(act.opens(visit.incoming, visit.said, RoutePlace(visit)))
@@ -277,7 +286,7 @@ async def _make(
     chosen: str | None = None,
     succeeds: SessionRow | None = None,
     replaces: SessionRow | None = None,
-) -> tuple[Found, Done]:
+) -> tuple[Found, SubmitResult]:
     aliases = [(AliasKind.TASK, chosen)] if chosen is not None else []
     if opening.once is not None:
         aliases.append((AliasKind.OPERATION, opening.once))
@@ -298,7 +307,7 @@ async def _make(
             replaces=replaces,
             submission=submission,
         )
-    return Found(session), Done(ids, opening.commands)
+    return Found(session), SubmitResult(ids, opening.commands)
 
 
 # Repeats.
@@ -367,7 +376,7 @@ async def _reading_of(
     command_id: str,
     response: web.StreamResponse,
     cut: bytes,
-) -> Reading | None:
+) -> FrameRange | None:
     """Return what is read of the turn that a command becomes; None when the body is ended."""
     timeout = visit.settings.server.write_timeout_seconds
     try:
@@ -387,7 +396,7 @@ async def _reading_of(
 
 async def _begun(
     visit: Visit, body: TurnBody[Any, Any], found: Found, command_id: str
-) -> Reading | None:
+) -> FrameRange | None:
     """Wait for the turn that a command becomes; None when the session leaves memory before, or for
     a repeat whose turn is long over."""
     session = found.session

@@ -13,19 +13,19 @@ from aiohttp import web
 from adapters.contract.faces import (
     Action,
     Face,
-    Failure,
-    Follow,
+    Forward,
+    History,
     Incoming,
     ListSessions,
-    PassOn,
-    Place,
-    ReadLog,
+    Pending,
+    RequestFailure,
     Route,
-    Say,
+    RouteContext,
     Size,
-    Tell,
+    Static,
+    Stream,
+    Submit,
     TurnBody,
-    Waiting,
 )
 from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -38,13 +38,13 @@ from proxy.faces.saying import say
 from proxy.faces.visit import ServedFace, Visit
 
 _DOES: Mapping[type, Callable[[Visit], Awaitable[web.StreamResponse]]] = {
-    Tell: tell,
-    Say: say,
-    Follow: follow,
-    ReadLog: read_log,
+    Static: tell,
+    Submit: say,
+    Stream: follow,
+    History: read_log,
     ListSessions: list_sessions,
-    Waiting: waiting,
-    PassOn: pass_on,
+    Pending: waiting,
+    Forward: pass_on,
 }
 
 _log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def _wrong_methods(face: Face, methods: Mapping[str, list[str]]) -> list[Route]:
     if refuse is None:
         return []
 
-    def answer(names: list[str], incoming: Incoming, _: Place) -> Response:
+    def answer(names: list[str], incoming: Incoming, _: RouteContext) -> Response:
         return refuse(incoming, names)
 
     return [
@@ -104,7 +104,7 @@ def _wrong_methods(face: Face, methods: Mapping[str, list[str]]) -> list[Route]:
             method="*",
             path=path,
             needs=Action.READ,
-            does=Tell(functools.partial(answer, sorted(names))),
+            does=Static(functools.partial(answer, sorted(names))),
         )
         for path, names in methods.items()
     ]
@@ -139,15 +139,15 @@ def _handler(at: ServedFace, route: Route) -> Handler:
     return handler
 
 
-def _failure(visit: Visit, error: DragomanError, error_id: str | None = None) -> Failure:
-    return Failure(error, visit.incoming, visit.route, visit.entered, visit.said, error_id)
+def _failure(visit: Visit, error: DragomanError, error_id: str | None = None) -> RequestFailure:
+    return RequestFailure(error, visit.incoming, visit.route, visit.entered, visit.said, error_id)
 
 
 def _streams(route: Route) -> bool:
     """Say whether the answers of a route may last for as long as their readers like."""
     act = route.does
-    return isinstance(act, Follow | ReadLog) or (
-        isinstance(act, Say) and isinstance(act.answer, TurnBody)
+    return isinstance(act, Stream | History) or (
+        isinstance(act, Submit) and isinstance(act.answer, TurnBody)
     )
 
 
@@ -155,6 +155,6 @@ def _size(route: Route) -> Size:
     """Return how large the bodies of a route may be; of one that reads none, what may be sent to
     no purpose."""
     act = route.does
-    if isinstance(act, Say | Follow) and act.body is not None:
+    if isinstance(act, Submit | Stream) and act.body is not None:
         return act.body.takes
-    return "answer" if isinstance(act, PassOn) else "small"
+    return "answer" if isinstance(act, Forward) else "small"

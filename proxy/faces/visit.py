@@ -10,7 +10,16 @@ from typing import Any
 
 from aiohttp import web
 
-from adapters.contract.faces import Action, Backend, Face, Incoming, Open, Route, Seen, Told
+from adapters.contract.faces import (
+    Action,
+    Backend,
+    Face,
+    Incoming,
+    PublicAccess,
+    Route,
+    SessionSummary,
+    SessionView,
+)
 from adapters.model import events as ev
 from adapters.model.base import Encoder
 from adapters.model.commands import SendMessage
@@ -141,7 +150,7 @@ class Visit:
             DragomanError: see `enter`; or there is no such route.
         """
         needs = self.route.needs
-        if not isinstance(needs, Open):
+        if not isinstance(needs, PublicAccess):
             self.enter(needs)
         elif needs.of_a_route:
             open_route(self.request)
@@ -210,7 +219,9 @@ class Visit:
         """Return the frames of a session in the dialect."""
         return found.session.feed(self.at.dialect, found.thread, self.route.form)
 
-    async def see(self, found: Found, *, shown: bool = False, tell: bool = False) -> Seen[Any]:
+    async def see(
+        self, found: Found, *, shown: bool = False, tell: bool = False
+    ) -> SessionView[Any]:
         """Return a session as it is now; with the encoder, caught up, and with what is told of it
         where that is wanted.
 
@@ -229,7 +240,7 @@ class Visit:
             # It was erased meanwhile.
             check_there(await journal.session(session.id), session.id, None)
             raise
-        return Seen(
+        return SessionView(
             session.id,
             found.thread,
             session.row.secret,
@@ -264,7 +275,7 @@ class Visit:
         await feed.catch_up()
         return feed.encoder
 
-    async def told(self, row: SessionRow) -> Told:
+    async def told(self, row: SessionRow) -> SessionSummary:
         """Return what a session's own events say: of a long log its newest entries are read, and
         only the lines of these events are decoded, since lists ask for many.
 
@@ -279,7 +290,7 @@ class Visit:
                     entry = entry_of(line, row.id)
                     if entry.seq > after:
                         about.apply(entry.event)
-        return Told(about, row.created_at, row.updated_at)
+        return SessionSummary(about, row.created_at, row.updated_at)
 
     def _backend_of(self, session: Session) -> Backend:
         backend = self.settings.backend(session.leg.backend)
@@ -294,7 +305,7 @@ def shown_backend(backend: BackendSettings) -> Backend:
 
 
 class RoutePlace:
-    """The route of a request, and the server: `adapters.contract.faces.Place`."""
+    """The route of a request, and the server: `adapters.contract.faces.RouteContext`."""
 
     __slots__ = ("_visit",)
 

@@ -23,11 +23,11 @@ import apsw
 from proxy.base import metrics
 from proxy.base.errors import CursorExpired, JournalCorrupt, SessionNotFound
 from proxy.base.rows import (
+    BackendBinding,
     BackendRow,
     Chunk,
     CodecRow,
     CommandRow,
-    LegRow,
     SessionRow,
     ShareRow,
     StoredSnapshot,
@@ -268,7 +268,7 @@ def read_aliases(connection: apsw.Connection, session: int) -> list[tuple[str, s
     return cast("list[tuple[str, str]]", found.fetchall())
 
 
-def read_legs(connection: apsw.Connection, tails: Tails, session: int) -> list[LegRow]:
+def read_legs(connection: apsw.Connection, tails: Tails, session: int) -> list[BackendBinding]:
     """Return the legs of a session with their newest positions."""
     tail = None if tails is None else tails.get(session)
     newer = {} if tail is None else dict(tail.positions)
@@ -276,7 +276,7 @@ def read_legs(connection: apsw.Connection, tails: Tails, session: int) -> list[L
         if tails is None and (tail := recover_tails(connection).get(session)) is not None:
             newer = tail.positions
         return [
-            LegRow(
+            BackendBinding(
                 session,
                 number,
                 backend,

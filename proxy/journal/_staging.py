@@ -15,7 +15,7 @@ from typing import cast
 import apsw
 
 from proxy.base.errors import NameTaken
-from proxy.base.rows import Arrival, Chunk, LegRow, SessionRow
+from proxy.base.rows import Arrival, BackendBinding, Chunk, SessionRow
 from proxy.journal._changes import (
     INSERT_INDEX,
     INSERT_POSITION,
@@ -31,7 +31,7 @@ ERASE_ROWS = 64
 _APART = frozenset({"session", "position"})
 """The fields of a leg that are no columns of its row to be named."""
 
-_LEG = [field.name for field in dataclasses.fields(LegRow) if field.name not in _APART]
+_LEG = [field.name for field in dataclasses.fields(BackendBinding) if field.name not in _APART]
 _SESSION = [field.name for field in dataclasses.fields(SessionRow) if field.name != "last_seq"]
 
 
@@ -119,7 +119,7 @@ def _insert(
     connection: apsw.Connection,
     table: str,
     columns: Sequence[str],
-    record: SessionRow | LegRow,
+    record: SessionRow | BackendBinding,
     **more: int,
 ) -> None:
     names = [*columns, *more]

@@ -22,12 +22,12 @@ from proxy.base.errors import JournalError
 from proxy.base.rows import (
     AliasKind,
     Arrival,
+    BackendBinding,
     BackendRow,
     Chunk,
     CodecRow,
     CommandRow,
     CommandStatus,
-    LegRow,
     NewSession,
     SessionRow,
     ShareRow,
@@ -81,7 +81,7 @@ class Write:
     blobs: Sequence[str] = ()
     at: int = 0
     new: NewSession | None = None
-    new_leg: LegRow | None = None
+    new_leg: BackendBinding | None = None
     done: Callable[[JournalError | None], None] | None = None
 
     @property
@@ -244,7 +244,7 @@ class Journal(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def legs(self, session: int) -> list[LegRow]:
+    async def legs(self, session: int) -> list[BackendBinding]:
         """Return the legs of a session, first to last."""
 
     @abc.abstractmethod

@@ -28,12 +28,12 @@ from proxy.base import metrics
 from proxy.base.errors import UNREADABLE, JournalCorrupt, JournalError, JournalUnavailable, damaged
 from proxy.base.rows import (
     Arrival,
+    BackendBinding,
     BackendRow,
     Chunk,
     CodecRow,
     CommandRow,
     CommandStatus,
-    LegRow,
     SessionRow,
     ShareRow,
     StoredSnapshot,
@@ -366,7 +366,7 @@ class SqliteJournal(Journal):
             )
         )
 
-    async def legs(self, session: int) -> list[LegRow]:
+    async def legs(self, session: int) -> list[BackendBinding]:
         """Return the legs of a session, first to last."""
         return await self._ask(lambda c: _reader.read_legs(c, self._tails, session))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from adapters.model import events as ev
 from proxy.base.errors import CursorExpired, JournalCorrupt
-from proxy.base.rows import LegRow, SessionRow
+from proxy.base.rows import BackendBinding, SessionRow
 from proxy.config.settings import SHADOWS
 from proxy.fanout.hub import entry_of
 from proxy.journal.base import Journal
@@ -80,7 +80,7 @@ async def moved_sessions(
     return out
 
 
-def left_by_the_last_move(legs: Sequence[LegRow]) -> LegRow | None:
+def left_by_the_last_move(legs: Sequence[BackendBinding]) -> BackendBinding | None:
     """Return the newest leg at the backend session that the last move left, None where there is
     nothing to take back."""
     began = legs[-1].first

@@ -19,7 +19,7 @@ from adapters.offline.moves import ConversationHistory, HandoverCodec, HistoryPa
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from proxy.base.errors import reading_back
-from proxy.base.rows import LegRow
+from proxy.base.rows import BackendBinding
 from proxy.config.settings import SHADOWS, BackendSettings
 from proxy.fanout.hub import entries_by_steps
 from proxy.migration.moved import left_by_the_last_move
@@ -52,7 +52,7 @@ class _Plan:
     `since`."""
 
     backend: BackendSettings
-    leg: LegRow
+    leg: BackendBinding
     codec: HandoverCodec
     since: int
 
@@ -102,7 +102,7 @@ async def move(
     if DIALECTS[backend.dialect].chosen_names:
         been = any(one.backend == to for one in legs)
         native_id = f"{session.row.id}-{leg.number + 1}" if been else session.row.id
-    new = LegRow(session.row.key, leg.number + 1, to, native_id)
+    new = BackendBinding(session.row.key, leg.number + 1, to, native_id)
     codec = HandoverCodec(sessions.backends.codec(backend, native_id or session.row.id))
     plan = _Plan(backend, new, codec, since=0)
     return await _move(sessions, session, plan, by=by, dry_run=dry_run)
@@ -130,7 +130,7 @@ async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = F
             codec.restore(before.state, before.position)
         else:
             inner.restore(before.state, before.position)
-    new = LegRow(
+    new = BackendBinding(
         session.row.key,
         session.leg.number + 1,
         before.backend,

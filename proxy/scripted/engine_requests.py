@@ -47,7 +47,7 @@ class RespondBody:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayQuery:
+class ScriptedReplayQuery:
     """A valid query of `GET /execute/replay`: times in ms, the task if the client named one."""
 
     after: int
@@ -228,7 +228,7 @@ def parse_answer(body: bytes, content_type: str, *, strict: bool) -> RespondBody
     )
 
 
-def parse_replay(query: Mapping[str, str], *, strict: bool) -> ReplayQuery:
+def parse_replay(query: Mapping[str, str], *, strict: bool) -> ScriptedReplayQuery:
     """Read the query of `GET /execute/replay` (engine page, section 11.1).
 
     Raises:
@@ -240,4 +240,4 @@ def parse_replay(query: Mapping[str, str], *, strict: bool) -> ReplayQuery:
     after = query.get("after", "")
     if not (after.isascii() and after.isdecimal()):
         raise _bad("`after` must be a time in milliseconds")
-    return ReplayQuery(int(after), query.get("task_id"))
+    return ScriptedReplayQuery(int(after), query.get("task_id"))

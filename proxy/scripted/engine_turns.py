@@ -101,7 +101,7 @@ class EnginePause:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFrame:
+class ScriptedEngineFrame:
     """One buffered frame."""
 
     stamp: int
@@ -114,7 +114,7 @@ class EngineConversation(FollowedConversation):
 
     task_id: str
     turns: int = 0
-    buffer: list[EngineFrame] = field(default_factory=list)
+    buffer: list[ScriptedEngineFrame] = field(default_factory=list)
     running: "EngineTurn | None" = None
     pending: EnginePause | None = None
     active_at: int = 0
@@ -278,7 +278,7 @@ class EngineStage:
         else:
             data = plain(template.type, payload)
         self._written += 1
-        self.turn.task.buffer.append(EngineFrame(stamp or self.engine.stamp(), data))
+        self.turn.task.buffer.append(ScriptedEngineFrame(stamp or self.engine.stamp(), data))
         self.turn.task.wake()
 
     def lifecycle(self, phase: str) -> None:

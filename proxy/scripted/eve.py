@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 from proxy.base.clock import Clock, IdSource
 from proxy.scripted.backend import Refusal
 from proxy.scripted.eve_requests import (
-    EveStreamQuery,
+    ScriptedStreamQuery,
     bad,
     parse_body,
     parse_create,
@@ -241,7 +241,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     """Send a session's log from a place on, and follow it (section 7)."""
     eve = request.app[EVE]
     variant = eve.variant
-    wanted = EveStreamQuery.parse(request.query)
+    wanted = ScriptedStreamQuery.parse(request.query)
     name = request.match_info["session"]
     talk = eve.talks.get(name)
     if talk is None:

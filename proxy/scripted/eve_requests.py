@@ -39,7 +39,7 @@ class EvePost:
 
 
 @dataclass(frozen=True, slots=True)
-class EveStreamQuery:
+class ScriptedStreamQuery:
     """A valid query of a stream (section 7.1)."""
 
     start: int
@@ -48,7 +48,7 @@ class EveStreamQuery:
     control: bool
 
     @classmethod
-    def parse(cls, query: Mapping[str, str]) -> "EveStreamQuery":
+    def parse(cls, query: Mapping[str, str]) -> "ScriptedStreamQuery":
         """Read a query; raises `Refusal` for a start that is not an integer."""
         text = query.get("startIndex", "0")
         try:

@@ -15,7 +15,7 @@ from adapters.registry import DIALECTS
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import compact, format_json, parse_json
 from proxy.base.errors import reading_back
-from proxy.base.rows import CodecRow, LegRow, SessionRow
+from proxy.base.rows import BackendBinding, CodecRow, SessionRow
 from proxy.fanout.hub import Feed, FeedKey
 from proxy.journal.base import Journal
 
@@ -70,7 +70,7 @@ class Feeds:
     def __init__(
         self,
         row: SessionRow,
-        leg: LegRow,
+        leg: BackendBinding,
         *,
         journal: Journal,
         slots: asyncio.Semaphore,
@@ -87,7 +87,7 @@ class Feeds:
         self.open: dict[FeedKey, Feed] = {}
         self.stored_seq = 0
 
-    def rebind(self, leg: LegRow) -> None:
+    def rebind(self, leg: BackendBinding) -> None:
         """Show another backend to those dialects that have not shown one yet."""
         self._leg = leg
 

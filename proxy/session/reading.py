@@ -24,7 +24,7 @@ from proxy.base.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.base.rows import LegRow
+from proxy.base.rows import BackendBinding
 from proxy.base.sealed import REDACTED
 from proxy.journal.base import Journal
 from proxy.session.frames import source_of, too_full
@@ -34,7 +34,7 @@ from proxy.session.telling import away, denies, given_up, judge, judge_head, no_
 from proxy.session.watch import UNREAD_MOST, Watch, is_unread
 from proxy.session.watcher import Watcher
 from proxy.session.work import Upward, Work
-from proxy.upstream.client import Frames, Stream, Upstream
+from proxy.upstream.client import BackendStream, Frames, Upstream
 from proxy.upstream.reconnect import Attempts, Backoff
 
 BACKLOG_BYTES = 8 * 1024 * 1024
@@ -89,7 +89,7 @@ class Reading:
 
     def __init__(
         self,
-        leg: LegRow,
+        leg: BackendBinding,
         *,
         journal: Journal,
         codec: ClientCodec,
@@ -128,7 +128,7 @@ class Reading:
 
     def rebind(
         self,
-        leg: LegRow,
+        leg: BackendBinding,
         codec: ClientCodec,
         upstream: Upstream,
         *,
@@ -371,7 +371,7 @@ class Reading:
 
     # Frames.
 
-    async def _read(self, call: Call, stream: Stream) -> None:
+    async def _read(self, call: Call, stream: BackendStream) -> None:
         def take(frames: Frames) -> Coroutine[Any, Any, None] | None:
             if len(frames) > SLICE_FRAMES or self._journal.backlog > BACKLOG_BYTES:
                 return self._take_slowly(call, frames)

@@ -15,7 +15,7 @@ import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from adapters.contract.leg import batch_of
+from adapters.contract.step import apply
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import ClientCodec
@@ -24,7 +24,14 @@ from adapters.model.state import SNAPSHOT_SHAPE, LogState
 from proxy.base import metrics
 from proxy.base.clock import Clock
 from proxy.base.errors import JournalError
-from proxy.base.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRow, StoredSnapshot
+from proxy.base.rows import (
+    AliasKind,
+    BackendBinding,
+    CommandRow,
+    NewSession,
+    SessionRow,
+    StoredSnapshot,
+)
 from proxy.base.sealed import SecretScrubber
 from proxy.fanout.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
@@ -85,7 +92,7 @@ class Record:
     def __init__(
         self,
         row: SessionRow,
-        leg: LegRow,
+        leg: BackendBinding,
         *,
         journal: Journal,
         codec: ClientCodec,
@@ -128,7 +135,7 @@ class Record:
         self.state = state
         self._normalizer = Normalizer(state, totals=metrics.REPAIRS[self._codec.dialect])
 
-    def rebind(self, leg: LegRow, codec: ClientCodec, upstream: Upstream) -> None:
+    def rebind(self, leg: BackendBinding, codec: ClientCodec, upstream: Upstream) -> None:
         """Record what another backend says, by its codec, from the next event on."""
         self._leg = leg
         self._counts.rebind(leg, upstream)
@@ -309,7 +316,7 @@ class Record:
         blobs: Sequence[str] = (),
         at: int | None = None,
         new: NewSession | None = None,
-        new_leg: LegRow | None = None,
+        new_leg: BackendBinding | None = None,
         keep: bool = False,
     ) -> asyncio.Future[None] | None:
         """Give events their `seq` and `at`, and submit them as one write to the journal; the future
@@ -320,7 +327,7 @@ class Record:
         state of the codec is stored without any event too.
         """
         codec, state = self._codec, self.state
-        batch = batch_of(
+        batch = apply(
             codec,
             self._normalizer,
             raw,

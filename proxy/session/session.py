@@ -31,7 +31,7 @@ from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import JournalCorrupt, JournalError, SessionClosed, reading_back
 from proxy.base.outcomes import SETTLED
 from proxy.base.repeats import Submission
-from proxy.base.rows import CommandRow, LegRow, NewSession, SessionRow
+from proxy.base.rows import BackendBinding, CommandRow, NewSession, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.fanout.hub import Feed
 from proxy.journal.base import Journal
@@ -82,7 +82,7 @@ class Session:
     def __init__(
         self,
         row: SessionRow,
-        leg: LegRow,
+        leg: BackendBinding,
         *,
         journal: Journal,
         codec: ClientCodec,
@@ -410,7 +410,7 @@ class Session:
 
     async def move(
         self,
-        leg: LegRow,
+        leg: BackendBinding,
         codec: ClientCodec,
         upstream: Upstream,
         event: ev.SessionUpdated,

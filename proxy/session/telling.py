@@ -19,7 +19,7 @@ from proxy.base.errors import (
 )
 from proxy.base.metrics import TurnCounts, count_message, expect_messages
 from proxy.base.outcomes import FAILURES
-from proxy.base.rows import LegRow, SessionRow
+from proxy.base.rows import BackendBinding, SessionRow
 from proxy.session.messages import Concluded
 from proxy.upstream.client import Upstream
 from proxy.upstream.health import Trouble
@@ -35,12 +35,12 @@ class Observer(TurnCounts):
 
     __slots__ = ("_leg", "_row", "_upstream")
 
-    def __init__(self, row: SessionRow, leg: LegRow, upstream: Upstream) -> None:
+    def __init__(self, row: SessionRow, leg: BackendBinding, upstream: Upstream) -> None:
         super().__init__()
         self._row = row
         self.rebind(leg, upstream)
 
-    def rebind(self, leg: LegRow, upstream: Upstream) -> None:
+    def rebind(self, leg: BackendBinding, upstream: Upstream) -> None:
         """Tell of another backend from now on: that of the session's newest part."""
         self._leg = leg
         self._upstream = upstream
@@ -153,7 +153,7 @@ def away(error: DragomanError) -> ev.Event:
     )
 
 
-def given_up(name: str, leg: LegRow, error: DragomanError) -> None:
+def given_up(name: str, leg: BackendBinding, error: DragomanError) -> None:
     """Tell that a session's turn is ended here, whatever its backend says."""
     _log.warning(
         "session `%s`: what runs at backend `%s` is given up: %s",

@@ -16,7 +16,7 @@ from proxy.base.clock import Clock
 from proxy.session.record import Record
 from proxy.session.watch import Watch
 from proxy.session.work import Upward, Work
-from proxy.upstream.client import Stream
+from proxy.upstream.client import BackendStream
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Watcher:
         self._upward = upward
         self._timer: asyncio.Task[None] | None = None
         # The streams that are read, and the threads of those that were broken to ask.
-        self._open: dict[str, Stream] = {}
+        self._open: dict[str, BackendStream] = {}
         self._broken: set[str] = set()
 
     @property
@@ -63,7 +63,7 @@ class Watcher:
         return self.watch.watching or self._record.state.busy
 
     @contextlib.contextmanager
-    def reads(self, thread_id: str, stream: Stream) -> Iterator[None]:
+    def reads(self, thread_id: str, stream: BackendStream) -> Iterator[None]:
         """Know a stream while it is read."""
         self._open[thread_id] = stream
         try:

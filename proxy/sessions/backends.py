@@ -20,7 +20,7 @@ from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from proxy.base.clock import IdSource
 from proxy.base.errors import ConfigError
-from proxy.base.rows import BackendRow, LegRow, SessionRow
+from proxy.base.rows import BackendBinding, BackendRow, SessionRow
 from proxy.config.settings import BackendSettings, Settings, Share
 from proxy.http.bodies import RETRY_SECONDS
 from proxy.journal.base import Journal
@@ -168,7 +168,9 @@ class Backends:
             }
         return make({**settings, "task_id": task_id})
 
-    def codec_of(self, backend: BackendSettings, row: SessionRow, leg: LegRow) -> ClientCodec:
+    def codec_of(
+        self, backend: BackendSettings, row: SessionRow, leg: BackendBinding
+    ) -> ClientCodec:
         """Return what drives a session on the backend of one of its legs.
 
         Raises:

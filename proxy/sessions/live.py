@@ -21,7 +21,7 @@ from proxy.base.errors import (
     SessionExpired,
     SessionNotFound,
 )
-from proxy.base.rows import AliasKind, LegRow, SessionRow
+from proxy.base.rows import AliasKind, BackendBinding, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings
 from proxy.fanout.hub import entries_by_steps
@@ -263,7 +263,7 @@ class Live:
     def make(
         self,
         row: SessionRow,
-        leg: LegRow,
+        leg: BackendBinding,
         backend: BackendSettings,
         capture: SessionCapture | None = None,
     ) -> Session:

@@ -15,7 +15,7 @@ from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError
 from proxy.base.clock import Clock, IdSource
 from proxy.base.repeats import REQUEST, Submission, identity
-from proxy.base.rows import AliasKind, LegRow, NewSession, SessionRow
+from proxy.base.rows import AliasKind, BackendBinding, NewSession, SessionRow
 from proxy.config.settings import BackendSettings
 from proxy.journal.base import Journal
 from proxy.session import Session, codec_of
@@ -105,7 +105,7 @@ class Making:
             None if succeeds is None else succeeds.key,
             [*takes, *(() if wanted.replaces is None else wanted.aliases)],
         )
-        leg = LegRow(row.key, 0, backend.name, native_id)
+        leg = BackendBinding(row.key, 0, backend.name, native_id)
         capture = self._live.begin_capture(row, backend)
         session = self._live.make(row, leg, backend, capture)
         # Who finds it on disk before we know that it is there waits for this one: two of it would

@@ -84,7 +84,7 @@ Take = Callable[[Frames], Coroutine[Any, Any, None] | None]
 more is read."""
 
 
-class Stream:
+class BackendStream:
     """An open stream: its head, and after its end the half frame `tail` that was left over."""
 
     def __init__(
@@ -396,8 +396,8 @@ class Upstream:
     @contextlib.asynccontextmanager
     async def stream(
         self, call: Call, framing: str, load: Load = no_files, trace: str | None = None
-    ) -> AsyncIterator[Stream | Response]:
-        """Do a stream call: a `Stream` where the answer is one, else the whole answer as a
+    ) -> AsyncIterator[BackendStream | Response]:
+        """Do a stream call: a `BackendStream` where the answer is one, else the whole answer as a
         `Response`. `load` and `trace` are as in `call`.
 
         A 2xx of another content type is an answer too: nothing in it is a frame.
@@ -417,7 +417,7 @@ class Upstream:
                         parser = NdjsonParser(max_line_bytes=self._frame_bytes)
                     if self._health is not None:
                         self._health.opened()
-                    yield Stream(head, response, parser, self._silence, taken, self._health)
+                    yield BackendStream(head, response, parser, self._silence, taken, self._health)
                 else:
                     if head.status < 300:
                         named = quoted(type_of(head), 80)

@@ -15,7 +15,7 @@ from adapters.model.base import EncoderContext, Frame
 from adapters.model.normalizer import Normalizer
 from adapters.model.state import LogState
 from adapters.serving.later import WAITING_BYTES, WAITING_MOST
-from adapters.serving.messages import Heard
+from adapters.serving.messages import SaidMessages
 from tests.support.agui_client import Applied, Checker, split
 from tests.test_laws import streams
 
@@ -234,7 +234,7 @@ def test_a_message_that_the_backend_refuses_is_a_run_that_fails_and_may_be_said_
     assert (failed["message"], failed["code"]) == ("No.", "E")
     assert failed["metadata"] == {"dragoman": {"details": {"n": 1}}}
     assert frames[-1].end == "turn"
-    assert encoder.state.inputs.heard == Heard(again=["u1"])
+    assert encoder.state.inputs.heard == SaidMessages(again=["u1"])
 
 
 def test_a_message_of_which_nobody_knows_stays_heard() -> None:
@@ -242,7 +242,7 @@ def test_a_message_of_which_nobody_knows_stays_heard() -> None:
     frames = frames_of([STARTED, said("c1", "run-1", "u1"), settled("c1", "unknown")], encoder)
     failed = split(frames[-1].data)[0]
     assert failed["code"] == "backend_unavailable"
-    assert encoder.state.inputs.heard == Heard(ids=["u1"])
+    assert encoder.state.inputs.heard == SaidMessages(ids=["u1"])
 
 
 def test_a_turn_of_the_agents_own_does_not_end_the_run_of_a_message() -> None:

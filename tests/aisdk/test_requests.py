@@ -16,7 +16,7 @@ from adapters.contract.faces.files import UNKNOWN_TYPE
 from adapters.model import events as ev
 from adapters.model.events import Blob, File, FileId, Text, Url
 from adapters.serving.members import MAX_PARTS
-from adapters.serving.messages import Words
+from adapters.serving.messages import PersonMessage
 from adapters.wire.encodings import PERCENT
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from tests.support.each import each
@@ -96,7 +96,7 @@ def test_what_stands_behind_the_agents_last_message_may_be_said() -> None:
     assert (wrong.id, wrong.content, "neither a data URL" in str(wrong.wrong)) == ("u2", (), True)
     assert (last.id, last.content, last.wrong) == ("u3", (Text(text="two"),), None)
     assert (given.history, given.message) == (True, None)
-    assert given.earlier(["u1", "u2", "else"]) == [Words("u1", (Text(text="one"),))]
+    assert given.earlier(["u1", "u2", "else"]) == [PersonMessage("u1", (Text(text="one"),))]
     alone = parse_chat(json.dumps({"id": "c1", "message": user(text())}).encode())
     assert [one.id for one in alone.words] == ["u1"]
 

@@ -14,7 +14,7 @@ from adapters.model.base import EncoderContext, Frame
 from adapters.model.normalizer import Normalizer
 from adapters.model.state import LogState
 from adapters.serving.later import WAITING_BYTES, WAITING_MOST
-from adapters.serving.messages import Heard
+from adapters.serving.messages import SaidMessages
 from tests.support.aisdk_chunks import split
 from tests.support.aisdk_client import Answer, Page, tools_of
 from tests.test_laws import streams
@@ -416,17 +416,17 @@ def test_a_message_of_a_page_begins_a_message_and_its_answer_goes_on() -> None:
 @pytest.mark.parametrize(
     ("outcome", "status", "heard"),
     [
-        ("refused", None, Heard(again=["u1"])),
-        ("refused", 503, Heard(again=["u1"])),
-        ("refused", 409, Heard(again=["u1"])),
-        ("refused", 422, Heard(ids=["u1"])),
-        ("refused", 413, Heard(ids=["u1"])),
-        ("withdrawn", None, Heard(again=["u1"])),
-        ("unknown", None, Heard(ids=["u1"])),
+        ("refused", None, SaidMessages(again=["u1"])),
+        ("refused", 503, SaidMessages(again=["u1"])),
+        ("refused", 409, SaidMessages(again=["u1"])),
+        ("refused", 422, SaidMessages(ids=["u1"])),
+        ("refused", 413, SaidMessages(ids=["u1"])),
+        ("withdrawn", None, SaidMessages(again=["u1"])),
+        ("unknown", None, SaidMessages(ids=["u1"])),
     ],
 )
 def test_a_message_that_the_backend_does_not_take_fails_its_stream(
-    outcome: Any, status: int | None, heard: Heard
+    outcome: Any, status: int | None, heard: SaidMessages
 ) -> None:
     encoder = AisdkEncoder(CONTEXT)
     error = None

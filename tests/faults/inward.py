@@ -28,7 +28,7 @@ from adapters.wire.framing.ndjson import NdjsonParser
 from adapters.wire.framing.sse import SseParser
 from proxy.base.clock import ManualClock, SeededIds
 from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.base.rows import LegRow, NewSession, SessionRow
+from proxy.base.rows import BackendBinding, NewSession, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.fanout.hub import entries_in
 from proxy.journal.base import Write
@@ -82,7 +82,7 @@ class _Body:
 
 
 class _Stream:
-    """A stream of the application, read as `proxy.upstream.client.Stream` reads one."""
+    """A stream of the application, read as `proxy.upstream.client.BackendStream` reads one."""
 
     def __init__(self, wire: Wire, framing: str, head: Response, body: _Body | None) -> None:
         self.head = head
@@ -326,7 +326,7 @@ class Inward:
         self._new = NewSession(row, kind.dialect, named, codec_of("eve", kind.dialect, {}))
         self.session = Session(
             row,
-            LegRow(1, 0, kind.dialect, named),
+            BackendBinding(1, 0, kind.dialect, named),
             journal=journal,
             codec=self.codec,
             upstream=upstream,

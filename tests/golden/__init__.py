@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adapters.contract.leg import stamp
+from adapters.contract.step import stamp
 from adapters.engine.client import EngineClient
 from adapters.model import events as ev
 from adapters.model.base import Call, CloseReason, EncoderContext, Response

@@ -16,10 +16,10 @@ from proxy.base.errors import (
     SessionNotFound,
 )
 from proxy.base.rows import (
+    BackendBinding,
     BackendRow,
     CodecRow,
     CommandRow,
-    LegRow,
     SessionRow,
     ShareRow,
     StoredSnapshot,
@@ -58,7 +58,9 @@ async def test_a_new_session_is_returned_whole_and_holds_its_first_entry(journal
     # The size is counted with the index, which is written later, so it may be told a moment late.
     found = await journal.session("s1")
     assert dataclasses.replace(found, bytes=made.bytes) == made
-    assert await journal.legs(made.key) == [LegRow(made.key, 0, "lab", native_id="native-1")]
+    assert await journal.legs(made.key) == [
+        BackendBinding(made.key, 0, "lab", native_id="native-1")
+    ]
     assert await journal.aliases(made.key) == [("task", "t-1")]
     assert joined(await journal.read(made.key)) == [line(1, "hello")]
 
@@ -313,7 +315,7 @@ async def test_a_leg_keeps_the_last_state_position_and_native_id_that_were_named
     await store(journal, Write(key, 2, 1, line(2), position=b"p1", leg_state=b"snapshot 1"))
     await store(journal, Write(key, 3, 1, line(3), position=b"p2", native_id="n"))
     await store(journal, Write(key, 4, 1, line(4)))
-    assert await journal.legs(key) == [LegRow(key, 0, "lab", "n", b"snapshot 1", b"p2")]
+    assert await journal.legs(key) == [BackendBinding(key, 0, "lab", "n", b"snapshot 1", b"p2")]
 
     await store(journal, Write(key, position=b"p3"))
     assert (await journal.legs(key))[0].position == b"p3"
@@ -323,7 +325,7 @@ async def test_a_leg_keeps_the_last_state_position_and_native_id_that_were_named
         begin(journal, Write(key, 5, 1, line(5), position=b"p5", leg_state=b"snapshot 2")),
     ]
     assert await asyncio.gather(*both) == [None, None]
-    assert await journal.legs(key) == [LegRow(key, 0, "lab", "n", b"snapshot 2", b"p5")]
+    assert await journal.legs(key) == [BackendBinding(key, 0, "lab", "n", b"snapshot 2", b"p5")]
 
 
 async def test_commands_move_through_the_outbox_in_the_order_of_acceptance(
@@ -389,7 +391,7 @@ async def test_sessions_are_listed_by_the_backend_that_their_last_move_left(
         (rows[1].key, 1, "new"),
         (rows[1].key, 2, "newer"),
     ):
-        leg = LegRow(key, number, backend, None)
+        leg = BackendBinding(key, number, backend, None)
         await store(journal, Write(key, leg=number, leg_state=b"{}", new_leg=leg))
 
     async def ids(**conditions: object) -> list[str]:
@@ -466,7 +468,7 @@ async def test_a_deleted_session_is_a_tombstone(journal: Journal) -> None:
     assert (found.updated_at, found.last_seq) == (5000, 3)
     assert await journal.resolve(owner="web", route="research", kind="task", name="t") == "s1"
     assert await journal.aliases(key) == [("task", "t")]
-    assert await journal.legs(key) == [LegRow(key, 0, "lab", native_id="n")]
+    assert await journal.legs(key) == [BackendBinding(key, 0, "lab", native_id="n")]
     assert await journal.commands(key) == []
     assert await journal.frames(key, 0) == []
     with pytest.raises(CursorExpired):

@@ -26,7 +26,7 @@ from proxy.base.errors import JournalUnavailable
 from proxy.scripted.engine_turns import DEFAULT, EngineVariant
 from proxy.scripted.faults import Faults, NoAnswer
 from proxy.session import Session
-from proxy.upstream.client import Frames, Stream, Take
+from proxy.upstream.client import BackendStream, Frames, Take
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_variants import LEAST
 from tests.support.eve_client import EveSession, Form, Refused
@@ -48,9 +48,9 @@ def said(records: Sequence[Record]) -> list[str]:
 @pytest.fixture
 def frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand each frame of the Engine over by itself, so that each is a write of its own."""
-    whole = Stream.read
+    whole = BackendStream.read
 
-    async def one_by_one(stream: Stream, take: Take) -> None:
+    async def one_by_one(stream: BackendStream, take: Take) -> None:
         async def each(frames: Frames) -> None:
             for frame in frames:
                 if (busy := take([frame])) is not None:
@@ -58,7 +58,7 @@ def frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
 
         await whole(stream, each)
 
-    monkeypatch.setattr(Stream, "read", one_by_one)
+    monkeypatch.setattr(BackendStream, "read", one_by_one)
 
 
 async def act(running: Running, session: EveSession, message: str) -> None:

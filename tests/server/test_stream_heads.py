@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from adapters.contract.faces import Follow, Say, TurnBody
+from adapters.contract.faces import Stream, Submit, TurnBody
 from adapters.registry import faces
 from tests.asks import filled
 from tests.support.proxied import proxied
@@ -29,7 +29,7 @@ def check(headers: Mapping[str, str], where: str) -> None:
 @pytest.mark.parametrize("dialect", served())
 async def test_no_stream_that_begins_with_a_message_may_be_changed_on_the_way(dialect: str) -> None:
     for route in faces()[dialect].routes:
-        if isinstance(route.does, Say) and isinstance(route.does.answer, TurnBody):
+        if isinstance(route.does, Submit) and isinstance(route.does.answer, TurnBody):
             check(route.does.answer.headers(), f"{route.method} {route.path}")
 
 
@@ -40,7 +40,7 @@ async def test_no_stream_that_is_read_may_be_changed_on_the_way(dialect: str) ->
         await dragoman.asked(session)
         names = {"session": session, "agent": "engine"}
         for route in faces()[dialect].routes:
-            if not isinstance(route.does, Follow):
+            if not isinstance(route.does, Stream):
                 continue
             path = f"/as/{dialect}/to/engine{filled(route.path, names)}"
             query = filled(dict(route.example.query), names) if route.example else {}

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.model.base import Call, Response
 from proxy.scripted.faults import NoAnswer, Stall, WrongContentType
-from proxy.upstream.client import Stream, Upstream
+from proxy.upstream.client import BackendStream, Upstream
 from tests.support.dragoman import SCRIPTED
 
 __all__ = ["HASTE", "impatient", "shorten"]
@@ -70,7 +70,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hasty_stream(
         self: Upstream, call: Call, framing: str, *rest: Any
-    ) -> AbstractAsyncContextManager[Stream | Response]:
+    ) -> AbstractAsyncContextManager[BackendStream | Response]:
         return stream(hasty(self, call), call, framing, *rest)
 
     monkeypatch.setattr(Upstream, "call", hasty_call)

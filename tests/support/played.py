@@ -1,7 +1,7 @@
 """A codec with the session's part played around it, without IO: what it says is stored, and what is
 stored is what a restart has.
 
-`adapters.contract.leg` is the way of an event here as in the proxy. What a test does with a codec
+`adapters.contract.step` is the way of an event here as in the proxy. What a test does with a codec
 besides, as answering its calls, is the test's own.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adapters.contract.leg import batch_of
+from adapters.contract.step import apply
 from adapters.model import events as ev
 from adapters.model.base import ClientCodec
 from adapters.model.normalizer import Normalizer
@@ -59,8 +59,8 @@ class Played:
         changes: bool = False,
         keep: bool = False,
     ) -> list[ev.Event]:
-        """Store what raw events become, and return it; the keywords are those of `batch_of`."""
-        batch = batch_of(
+        """Store what raw events become, and return it; the keywords are those of `apply`."""
+        batch = apply(
             *(self.codec, self.normalizer, raw, at, "s"),
             upstream=upstream,
             changes=changes,

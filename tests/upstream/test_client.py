@@ -25,7 +25,7 @@ from adapters.wire.framing import FrameTooLarge
 from adapters.wire.framing.sse import SseFrame
 from proxy.base.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.base.sealed import SecretScrubber
-from proxy.upstream.client import MOST_CARRYING, Frames, Stream, Upstream
+from proxy.upstream.client import MOST_CARRYING, BackendStream, Frames, Upstream
 from proxy.upstream.failures import WHY_LIMIT
 from proxy.upstream.health import Health
 from tests.support.origin import Origin, head, serve_origin
@@ -74,12 +74,12 @@ async def read(upstream: Upstream, call: Call, framing: str = "sse") -> tuple[li
     """Return the frames of a stream and the half frame that it left over."""
     frames: list[object] = []
     async with upstream.stream(call, framing) as answer:
-        assert isinstance(answer, Stream)
+        assert isinstance(answer, BackendStream)
         await collect(answer, frames)
         return frames, answer.tail
 
 
-async def collect(stream: Stream, frames: list[object]) -> None:
+async def collect(stream: BackendStream, frames: list[object]) -> None:
     await stream.read(frames.extend)
 
 
@@ -301,7 +301,7 @@ async def test_frames_come_as_they_arrive_however_the_bytes_are_cut(
     origin.answers = [slowly]
     seen: list[SseFrame] = []
     async with asyncio.timeout(SOON_S), upstream.stream(get("/execute/replay"), "sse") as answer:
-        assert isinstance(answer, Stream)
+        assert isinstance(answer, BackendStream)
         assert answer.head.status == 200
 
         def take(frames: Frames) -> None:
@@ -383,7 +383,7 @@ async def test_a_stream_that_is_left_is_closed_at_once(upstream: Upstream, origi
     origin.answers = [endless]
     seen: list[object] = []
     async with upstream.stream(get("/execute/replay"), "sse") as answer:
-        assert isinstance(answer, Stream)
+        assert isinstance(answer, BackendStream)
         reading = asyncio.create_task(collect(answer, seen))
         await until(lambda: len(seen) == 1)
         reading.cancel()
@@ -526,7 +526,7 @@ async def test_a_stream_that_is_cut_gives_its_frames_first(
     origin.answers = [cut + b"%x\r\n%b\r\n" % (len(chunk), chunk)]
     seen: list[object] = []
     async with upstream.stream(get("/execute/replay"), "sse") as answer:
-        assert isinstance(answer, Stream)
+        assert isinstance(answer, BackendStream)
         with pytest.raises(UpstreamUnavailable) as failed:
             await collect(answer, seen)
         # What was left over is not evidence of anything: the connection broke.
@@ -591,7 +591,7 @@ async def test_a_silent_stream_is_a_timeout(http: aiohttp.ClientSession, origin:
     upstream = Upstream(http, origin.url, {}, silence_seconds=0.5)
     seen: list[object] = []
     async with upstream.stream(get("/execute/replay"), "sse") as answer:
-        assert isinstance(answer, Stream)
+        assert isinstance(answer, BackendStream)
         with pytest.raises(UpstreamTimeout, match="silent"):
             await collect(answer, seen)
     assert len(seen) == 1
@@ -632,7 +632,7 @@ async def test_a_stream_keeps_nothing_of_the_files_that_its_request_had(
         return found
 
     async with upstream.stream(call, "sse", load) as answer:
-        assert isinstance(answer, Stream)
+        assert isinstance(answer, BackendStream)
         await until(lambda: kept() is None)
 
 

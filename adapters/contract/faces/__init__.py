@@ -8,13 +8,13 @@ order, knows repeats, submits, streams, resumes, and answers errors in the diale
 
 | act | a request |
 |---|---|
-| `Tell` | is answered from what is known of the route, without a session |
-| `Say` | gives commands to a session, which it may make, and is answered when they are accepted |
-| `Follow` | reads the frames of a session, from a position on |
-| `ReadLog` | is answered with something made of the log of a session |
+| `Static` | is answered from what is known of the route, without a session |
+| `Submit` | gives commands to a session, perhaps a new one, and is answered once it has them |
+| `Stream` | reads the frames of a session, from a position on |
+| `History` | is answered with something made of the log of a session |
 | `ListSessions` | is answered with a page of the sessions of a key |
-| `Waiting` | is answered with what all sessions of a key wait for |
-| `PassOn` | goes to a backend as it is: the hook of dialects whose backends are called back |
+| `Pending` | is answered with what all sessions of a key wait for |
+| `Forward` | goes to a backend as it is: the hook of dialects whose backends are called back |
 
 What a function raises of `DragomanError` is answered by `Face.refuse`.
 """
@@ -24,40 +24,47 @@ from __future__ import annotations
 from adapters.contract.faces.acts import (
     Act,
     Action,
-    Body,
     Example,
     Face,
-    Failure,
-    Follow,
+    Forward,
+    History,
     ListSessions,
-    Open,
-    PassOn,
-    ReadLog,
+    Pending,
+    PublicAccess,
+    RequestBody,
+    RequestFailure,
     Route,
     SaidT,
-    Say,
     Size,
-    Tell,
+    Static,
+    Stream,
+    Submit,
     TurnBody,
-    Waiting,
 )
-from adapters.contract.faces.given import Backend, EncoderT, Incoming, Place, Seen, Told
+from adapters.contract.faces.inputs import (
+    Backend,
+    EncoderT,
+    Incoming,
+    RouteContext,
+    SessionSummary,
+    SessionView,
+)
 from adapters.contract.faces.neighbours import Neighbour
-from adapters.contract.faces.returned import (
+from adapters.contract.faces.outputs import (
     AnyOf,
-    Child,
-    Chosen,
-    Done,
-    Listed,
+    ChildThread,
+    ClientNamedSession,
+    FrameRange,
+    FreshSession,
+    ListedSession,
     LogReader,
-    Named,
-    New,
-    Newest,
+    MatchingSession,
+    NamedSession,
+    NewestSession,
     Opening,
-    Reading,
     SessionsPage,
+    SubmitResult,
     Target,
-    That,
 )
 
 __all__ = [
@@ -65,39 +72,39 @@ __all__ = [
     "Action",
     "AnyOf",
     "Backend",
-    "Body",
-    "Child",
-    "Chosen",
-    "Done",
+    "ChildThread",
+    "ClientNamedSession",
     "EncoderT",
     "Example",
     "Face",
-    "Failure",
-    "Follow",
+    "Forward",
+    "FrameRange",
+    "FreshSession",
+    "History",
     "Incoming",
     "ListSessions",
-    "Listed",
+    "ListedSession",
     "LogReader",
-    "Named",
+    "MatchingSession",
+    "NamedSession",
     "Neighbour",
-    "New",
-    "Newest",
-    "Open",
+    "NewestSession",
     "Opening",
-    "PassOn",
-    "Place",
-    "ReadLog",
-    "Reading",
+    "Pending",
+    "PublicAccess",
+    "RequestBody",
+    "RequestFailure",
     "Route",
+    "RouteContext",
     "SaidT",
-    "Say",
-    "Seen",
+    "SessionSummary",
+    "SessionView",
     "SessionsPage",
     "Size",
+    "Static",
+    "Stream",
+    "Submit",
+    "SubmitResult",
     "Target",
-    "Tell",
-    "That",
-    "Told",
     "TurnBody",
-    "Waiting",
 ]

@@ -9,9 +9,16 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from multidict import CIMultiDict
 
-from adapters.contract.faces.given import EncoderT, Incoming, Place, Seen
+from adapters.contract.faces.inputs import EncoderT, Incoming, RouteContext, SessionView
 from adapters.contract.faces.neighbours import Neighbour
-from adapters.contract.faces.returned import Done, LogReader, Opening, Reading, SessionsPage, Target
+from adapters.contract.faces.outputs import (
+    FrameRange,
+    LogReader,
+    Opening,
+    SessionsPage,
+    SubmitResult,
+    Target,
+)
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand
 from adapters.wire.errors import DragomanError
@@ -37,7 +44,7 @@ class Action(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Open:
+class PublicAccess:
     """In the place of an action: everybody may ask, for this reason. With `of_a_route` there is
     nothing where the path names no route."""
 
@@ -46,14 +53,14 @@ class Open:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tell:
+class Static:
     """Answers from what is known of the route."""
 
-    answer: Callable[[Incoming, Place], Response]
+    answer: Callable[[Incoming, RouteContext], Response]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Body(Generic[SaidT]):
+class RequestBody(Generic[SaidT]):
     """How the body of a request is read, and how large it may be. Of a `conversation` it is the
     commands that may be as long as a text, and not the body: `parse` drops what is not needed."""
 
@@ -75,15 +82,15 @@ class TurnBody(Generic[SaidT, EncoderT]):
     """
 
     headers: Callable[[], CIMultiDict[str]]
-    begun: Callable[[Incoming, Seen[EncoderT], SaidT, str], Reading | None]
-    over: Callable[[Seen[EncoderT]], bool]
-    nothing: Callable[[Incoming, Seen[EncoderT], SaidT], Reading | Response] | None = None
+    begun: Callable[[Incoming, SessionView[EncoderT], SaidT, str], FrameRange | None]
+    over: Callable[[SessionView[EncoderT]], bool]
+    nothing: Callable[[Incoming, SessionView[EncoderT], SaidT], FrameRange | Response] | None = None
     cut: Callable[[Incoming, SaidT], bytes] | None = None
     stops: Callable[[Incoming], bool] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Say(Generic[SaidT, EncoderT]):
+class Submit(Generic[SaidT, EncoderT]):
     """Gives commands to a session, in this order:
 
     1. `before` refuses what is wrong before the body is read.
@@ -103,21 +110,26 @@ class Say(Generic[SaidT, EncoderT]):
     8. `answer` is made, or the frames of a turn follow.
 
     `looks_before` and `looks_after` say that the encoder is looked at in 5 to 7, and in 8; `told`
-    that `Seen.told` is in 8; `recalls` that `Done.recalled` is there for a repeat.
+    that `SessionView.told` is in 8; `recalls` that `SubmitResult.recalled` is there for a repeat.
     """
 
     where: Callable[[Incoming, SaidT], Target]
-    commands: Callable[[Incoming, Seen[EncoderT], SaidT], Sequence[AnyCommand]]
-    answer: Callable[[Incoming, Seen[EncoderT], SaidT, Done], Response] | TurnBody[SaidT, EncoderT]
-    body: Body[SaidT] | None = None
-    before: Callable[[Incoming, Place], None] | None = None
+    commands: Callable[[Incoming, SessionView[EncoderT], SaidT], Sequence[AnyCommand]]
+    answer: (
+        Callable[[Incoming, SessionView[EncoderT], SaidT, SubmitResult], Response]
+        | TurnBody[SaidT, EncoderT]
+    )
+    body: RequestBody[SaidT] | None = None
+    before: Callable[[Incoming, RouteContext], None] | None = None
     needs: Callable[[Incoming, SaidT], Action] | None = None
-    opens: Callable[[Incoming, SaidT, Place], Opening] | None = None
-    afresh: Callable[[Incoming, Seen[EncoderT], SaidT], bool] | None = None
-    admit: Callable[[Incoming, Seen[EncoderT], SaidT], Mapping[str, Any] | None] | None = None
+    opens: Callable[[Incoming, SaidT, RouteContext], Opening] | None = None
+    afresh: Callable[[Incoming, SessionView[EncoderT], SaidT], bool] | None = None
+    admit: Callable[[Incoming, SessionView[EncoderT], SaidT], Mapping[str, Any] | None] | None = (
+        None
+    )
     blobs: Callable[[SaidT], Mapping[str, bytes]] | None = None
     names: Callable[[Incoming, SaidT], Sequence[str]] | None = None
-    anew: Callable[[Incoming, Seen[EncoderT], SaidT], bool] | None = None
+    anew: Callable[[Incoming, SessionView[EncoderT], SaidT], bool] | None = None
     waits: bool = False
     repeats: bool = True
     recalls: bool = False
@@ -127,7 +139,7 @@ class Say(Generic[SaidT, EncoderT]):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Follow(Generic[SaidT, EncoderT]):
+class Stream(Generic[SaidT, EncoderT]):
     """Streams the frames of a session; `reading` may answer instead. Where a `body` is read, both
     functions get what it says.
 
@@ -136,19 +148,19 @@ class Follow(Generic[SaidT, EncoderT]):
     """
 
     where: Callable[[Incoming, SaidT], Target]
-    reading: Callable[[Incoming, Seen[EncoderT], SaidT], Reading | Response]
+    reading: Callable[[Incoming, SessionView[EncoderT], SaidT], FrameRange | Response]
     missing: Callable[[], Response] | None = None
     unknown: bool = False
-    body: Body[SaidT] | None = None
+    body: RequestBody[SaidT] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ReadLog(Generic[EncoderT]):
+class History(Generic[EncoderT]):
     """Answers with something made of the log of a session; `reader` may answer at once. `told` says
-    that `Seen.told` is there."""
+    that `SessionView.told` is there."""
 
     where: Callable[[Incoming], Target]
-    reader: Callable[[Incoming, Seen[EncoderT]], LogReader[EncoderT] | Response]
+    reader: Callable[[Incoming, SessionView[EncoderT]], LogReader[EncoderT] | Response]
     told: bool = False
 
 
@@ -160,19 +172,19 @@ class ListSessions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Waiting(Generic[EncoderT]):
+class Pending(Generic[EncoderT]):
     """Answers with what the sessions say that a key has on the route and that wait for an answer.
 
     `one` returns what one of them says as JSON, behind the time at which it asked in the dialect's
     form, or None. `answer` puts together what all say, which may be thousands.
     """
 
-    one: Callable[[Seen[EncoderT]], tuple[str, bytes] | None]
+    one: Callable[[SessionView[EncoderT]], tuple[str, bytes] | None]
     answer: Callable[[Incoming, Sequence[tuple[str, bytes]]], Response]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PassOn:
+class Forward:
     """Passes a request on to a backend of the same dialect, without a credential of ours.
 
     A hook for dialects whose backends are called back by others, who have no key: a token in the
@@ -185,7 +197,7 @@ class PassOn:
 
     why: str
     session: Callable[[Incoming], str | None]
-    stands_for: Callable[[Incoming, Seen[Any], str], bool]
+    stands_for: Callable[[Incoming, SessionView[Any], str], bool]
     to_path: Callable[[str], str | None]
     path: Callable[[Incoming], str | None]
     nothing: Callable[[], DragomanError]
@@ -193,7 +205,13 @@ class PassOn:
 
 
 Act: TypeAlias = (
-    Tell | Say[Any, Any] | Follow[Any, Any] | ReadLog[Any] | ListSessions | Waiting[Any] | PassOn
+    Static
+    | Submit[Any, Any]
+    | Stream[Any, Any]
+    | History[Any]
+    | ListSessions
+    | Pending[Any]
+    | Forward
 )
 
 
@@ -211,14 +229,14 @@ class Route:
     """One route: `path` is below the base URL, with names in braces; `""` is the base URL itself,
     also with a slash at its end.
 
-    With `head` it takes `HEAD` besides. `errors` is a word of the dialect's own for `Failure`: what
-    an error depends on. `form` names the one of `Face.forms` in which it shows frames, whatever is
-    configured; without, frames are shown as the configuration says.
+    With `head` it takes `HEAD` besides. `errors` is a word of the dialect's own for what an error
+    depends on (`RequestFailure`). `form` names the one of `Face.forms` in which it shows frames,
+    whatever is configured; without, frames are shown as the configuration says.
     """
 
     method: str
     path: str
-    needs: Action | Open
+    needs: Action | PublicAccess
     does: Act
     head: bool = False
     errors: str = ""
@@ -227,7 +245,7 @@ class Route:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Failure:
+class RequestFailure:
     """Why a request is refused.
 
     `entered` says that the key and the route were right; `said` is what the body said, None where
@@ -262,7 +280,7 @@ class Face:
     """
 
     routes: Sequence[Route]
-    refuse: Callable[[Failure], Response]
+    refuse: Callable[[RequestFailure], Response]
     framing: Literal["sse", "ndjson"]
     serve: Callable[[Mapping[str, Any], bool], Any] | None = None
     shaped_by: Sequence[str] = ()

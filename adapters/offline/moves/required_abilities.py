@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from adapters.contract.mapping import CommandRow, Mapping
+from adapters.contract.mapping import CommandMapping, Mapping
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import ClientCodec, Support
@@ -342,7 +342,7 @@ def _judge_command(name: str, codec: ClientCodec, mapping: Mapping) -> AbilityJu
     return AbilityJudgement(AbilityVerdict.DIFFERS, f"It has no field of its own there{said}.")
 
 
-def _row_of(name: str, mapping: Mapping) -> CommandRow | None:
+def _row_of(name: str, mapping: Mapping) -> CommandMapping | None:
     """Return the row of the tables that says what becomes of a command's field."""
     command, _, part = name.partition(".")
     if command == cmd.AnswerInteraction.TYPE:
@@ -351,7 +351,7 @@ def _row_of(name: str, mapping: Mapping) -> CommandRow | None:
     return mapping.command.get(command)
 
 
-def _said(row: CommandRow) -> str:
+def _said(row: CommandMapping) -> str:
     return "; ".join(text for text in (row.how, row.why) if text and text != "-")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias
 
 from multidict import CIMultiDict
 
-from adapters.contract.faces.given import EncoderT, Seen, Told
+from adapters.contract.faces.inputs import EncoderT, SessionSummary, SessionView
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand, CreateSession
 from adapters.model.events import Entry, Event, InputAccepted
@@ -18,15 +18,16 @@ from adapters.model.events import Entry, Event, InputAccepted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class New:
+class FreshSession:
     """A new one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Named:
+class NamedSession:
     """The one with this name: its id, or a name that a face made for it.
 
-    `also` is another name in the request: `Seen.also` says whether it names the same session.
+    `also` is another name in the request: `SessionView.also` says whether it names the same
+    session.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Named:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Chosen:
+class ClientNamedSession:
     """The one with a name that the frontend chose; where there is none, an act with `opens` makes
     it. One that is no longer kept is followed by its successor."""
 
@@ -42,7 +43,7 @@ class Chosen:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Child:
+class ChildThread:
     """A thread that is read like a session, of the session `parent` where one is named."""
 
     name: str
@@ -50,26 +51,34 @@ class Child:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Newest:
+class NewestSession:
     """The one of which something was stored last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class That:
+class MatchingSession:
     """The one at work that passes a test, for answers that do not name their session; or the one
     that was given this very answer before."""
 
-    test: Callable[[Seen[Any]], bool]
+    test: Callable[[SessionView[Any]], bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnyOf:
     """The first of these that is there."""
 
-    targets: Sequence[Named | Child]
+    targets: Sequence[NamedSession | ChildThread]
 
 
-Target: TypeAlias = New | Named | Chosen | Child | Newest | That | AnyOf
+Target: TypeAlias = (
+    FreshSession
+    | NamedSession
+    | ClientNamedSession
+    | ChildThread
+    | NewestSession
+    | MatchingSession
+    | AnyOf
+)
 
 
 # What functions return.
@@ -94,7 +103,7 @@ class Opening:
     before: Sequence[Event] = ()
 
 
-class Done(NamedTuple):
+class SubmitResult(NamedTuple):
     """What became of a request: the ids of its commands; of a repeat those of the earlier one.
 
     `commands` are what was submitted, nothing of a repeat. `recalled` are the inputs of a repeat,
@@ -107,7 +116,7 @@ class Done(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reading:
+class FrameRange:
     """Which frames a body has, and how it is kept alive.
 
     The frames begin at cursor `position` and end at `stop` (exclusive) where given, at a frame that
@@ -160,13 +169,13 @@ class LogReader(abc.ABC, Generic[EncoderT]):
         """Record that the part is over: nothing more of it is needed, or the log has no more."""
 
 
-class Listed(NamedTuple):
+class ListedSession(NamedTuple):
     """A session in a list; those with a lower `key` are older."""
 
     key: int
     id: str
     state: str
-    told: Told
+    told: SessionSummary
 
 
 class SessionsPage(abc.ABC):
@@ -179,7 +188,7 @@ class SessionsPage(abc.ABC):
     rows: int
 
     @abc.abstractmethod
-    def add(self, listed: Listed) -> bool:
+    def add(self, listed: ListedSession) -> bool:
         """Take the next session, and say whether one more is needed."""
 
     @abc.abstractmethod

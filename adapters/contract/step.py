@@ -20,7 +20,7 @@ from adapters.model.normalizer import Normalizer
 from adapters.model.state import LogState
 
 
-class Batch(NamedTuple):
+class StepResult(NamedTuple):
     """What one step brings: it is stored whole or not at all.
 
     `position` and `state` are the codec's, None where what is stored of them still holds. `whole`
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     state: bytes | None
 
 
-def batch_of(
+def apply(
     codec: ClientCodec,
     normalizer: Normalizer,
     raw: Iterable[Event],
@@ -43,7 +43,7 @@ def batch_of(
     upstream: bool = True,
     changes: bool = False,
     keep: bool = False,
-) -> Batch | None:
+) -> StepResult | None:
     """Take raw events at a time; return what is to be stored, None where that is nothing.
 
     `upstream` says that they come from the backend, `changes` that something else is stored with
@@ -71,8 +71,8 @@ def batch_of(
     # snapshot is first: a position has nothing that the snapshot of the same moment has.
     kept = codec.snapshot() if whole else None
     position = codec.position if upstream or whole else None
-    # As `Batch(…)` in a quarter of its time: on a slow stream every delta is a batch of its own.
-    return tuple.__new__(Batch, (entries, whole, position, kept))
+    # Faster than `StepResult(…)`: on a slow stream every delta is a step of its own.
+    return tuple.__new__(StepResult, (entries, whole, position, kept))
 
 
 def stamp(state: LogState, events: Sequence[Event], at: int, session_id: str) -> list[Entry]:

@@ -44,7 +44,7 @@ class Backend(NamedTuple):
     any_agent: bool = False
 
 
-class Place(Protocol):
+class RouteContext(Protocol):
     """The route of a request, and the server."""
 
     @property
@@ -93,7 +93,7 @@ class Place(Protocol):
         backend that cannot carry it."""
 
 
-class Told(NamedTuple):
+class SessionSummary(NamedTuple):
     """What is told of a session in lists, and its times in Unix milliseconds."""
 
     about: SessionInfo
@@ -110,7 +110,7 @@ def _taken(_: SendMessage) -> DragomanError | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen(Generic[EncoderT]):
+class SessionView(Generic[EncoderT]):
     """A session, or a thread of it, as it is now.
 
     `settings` shape its frames in the dialect. `shown` is the encoder, fed with all that is stored,
@@ -129,7 +129,7 @@ class Seen(Generic[EncoderT]):
     settings: Mapping[str, Any]
     now: int
     shown: EncoderT | None = None
-    told: Told | None = None
+    told: SessionSummary | None = None
     also: bool = False
     unread: Callable[[int], bool] = _read
     refusal: Callable[[SendMessage], DragomanError | None] = _taken

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from adapters.contract.faces.acts import Route
-from adapters.contract.faces.given import Place
+from adapters.contract.faces.inputs import RouteContext
 
 SHOWN = 200
 """Characters of a path that an answer repeats."""
@@ -24,24 +24,24 @@ _LISTED = 8
 """Paths that an answer names."""
 
 
-class Asked(NamedTuple):
+class KnownPath(NamedTuple):
     """What may be asked: a method, and a path with names in braces; none at the base URL itself."""
 
     method: str
     path: str
 
 
-def known(routes: Sequence[Route]) -> list[Asked]:
+def known(routes: Sequence[Route]) -> list[KnownPath]:
     """Return what may be asked at a face, without the routes that take everything."""
-    return [Asked(route.method, route.path) for route in routes if route.method != "*"]
+    return [KnownPath(route.method, route.path) for route in routes if route.method != "*"]
 
 
-def at_base(asked: Sequence[Asked]) -> list[str]:
+def at_base(asked: Sequence[KnownPath]) -> list[str]:
     """Return the methods that the base URL itself takes."""
     return sorted({one.method for one in asked if not one.path})
 
 
-def fitting(asked: Sequence[Asked], path: str) -> list[str]:
+def fitting(asked: Sequence[KnownPath], path: str) -> list[str]:
     """Return the methods that a path takes, none where it is not there."""
     return sorted({one.method for one in asked if _fits(one.path, path)})
 
@@ -54,14 +54,14 @@ def _fits(known_path: str, path: str) -> bool:
     )
 
 
-def meant(asked: Sequence[Asked], path: str) -> str | None:
+def meant(asked: Sequence[KnownPath], path: str) -> str | None:
     """Return the path that is there and was meant by one that is not, if that can be told."""
     if len(path) > SHOWN:
         return None
     return next((one for one in _variants(asked, path) if fitting(asked, one)), None)
 
 
-def _variants(asked: Sequence[Asked], path: str) -> Iterator[str]:
+def _variants(asked: Sequence[KnownPath], path: str) -> Iterator[str]:
     """Yield a path without superfluous slashes, then with what is missing at its beginning, then
     without what is too much there, then the one that is like it."""
     clean = re.sub("/+", "/", path).rstrip("/")
@@ -79,7 +79,7 @@ def _variants(asked: Sequence[Asked], path: str) -> Iterator[str]:
     yield from difflib.get_close_matches(clean, {one.path for one in asked}, 1, _NEAR)
 
 
-def begin_of(asked: Sequence[Asked]) -> str:
+def begin_of(asked: Sequence[KnownPath]) -> str:
     """Return what all paths begin with, such as `/eve/v1`."""
     common: list[str] = []
     for parts in zip(*(one.path.split("/") for one in asked if one.path), strict=False):
@@ -90,7 +90,12 @@ def begin_of(asked: Sequence[Asked]) -> str:
 
 
 def hint(
-    asked: Sequence[Asked], method: str, path: str, place: Place, *, below: str = "the base URL"
+    asked: Sequence[KnownPath],
+    method: str,
+    path: str,
+    place: RouteContext,
+    *,
+    below: str = "the base URL",
 ) -> str:
     """Return what to write in the place of a path that a face lacks: which other address serves it,
     where it is another protocol's, else as `way_out`."""
@@ -100,7 +105,7 @@ def hint(
     return elsewhere or way_out(asked, method, path, below=below)
 
 
-def way_out(asked: Sequence[Asked], method: str, path: str, *, below: str = "") -> str:
+def way_out(asked: Sequence[KnownPath], method: str, path: str, *, below: str = "") -> str:
     """Return a sentence about what to write in the place of a path that is not there, or with
     another method. `below` is what the paths stand below."""
     found = path if fitting(asked, path) else meant(asked, path)
@@ -120,7 +125,7 @@ def _with(method: str, methods: Sequence[str], path: str) -> str:
     return " or ".join(f"`{one} {path}`" for one in methods)
 
 
-def _shortest(asked: Sequence[Asked]) -> list[str]:
+def _shortest(asked: Sequence[KnownPath]) -> list[str]:
     """Return the paths without names in them that stand below no other one."""
     found: list[str] = []
     for path in sorted({one.path for one in asked if one.path and "{" not in one.path}):

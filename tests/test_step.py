@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.contract.leg import Batch, batch_of, stamp
+from adapters.contract.step import StepResult, apply, stamp
 from adapters.model import events as ev
 from adapters.model.normalizer import Normalizer
 from adapters.model.state import LogState
@@ -60,9 +60,9 @@ def test_what_is_stored_of_a_step(
 ) -> None:
     codec: Any = Codec()
     normalizer = Normalizer()
-    assert batch_of(codec, normalizer, BEGUN, 100, "s") is not None
+    assert apply(codec, normalizer, BEGUN, 100, "s") is not None
     codec.asked.clear()
-    batch = batch_of(codec, normalizer, raw, 200, "s", **flags)
+    batch = apply(codec, normalizer, raw, 200, "s", **flags)
     assert batch is not None
     assert [entry.event.TYPE for entry in batch.entries] == types
     assert [entry.seq for entry in batch.entries] == list(range(4, 4 + len(types)))
@@ -78,21 +78,21 @@ def test_what_is_stored_of_a_step(
 def test_a_state_that_changed_is_stored_where_that_is_asked_for(upstream: bool) -> None:
     codec: Any = Codec()
     normalizer = Normalizer()
-    assert batch_of(codec, normalizer, [], 1, "s", upstream=upstream, keep=True) is None
+    assert apply(codec, normalizer, [], 1, "s", upstream=upstream, keep=True) is None
     codec.changed = True
-    assert batch_of(codec, normalizer, [], 1, "s", upstream=upstream) is None
-    batch = batch_of(codec, normalizer, [], 1, "s", upstream=upstream, keep=True)
-    assert batch == Batch([], True, b"p", b"s")
+    assert apply(codec, normalizer, [], 1, "s", upstream=upstream) is None
+    batch = apply(codec, normalizer, [], 1, "s", upstream=upstream, keep=True)
+    assert batch == StepResult([], True, b"p", b"s")
 
 
 def test_nothing_is_stored_of_nothing() -> None:
     codec: Any = Codec()
     normalizer = Normalizer()
-    assert batch_of(codec, normalizer, [], 100, "s") is None
-    batch_of(codec, normalizer, [*BEGUN, END], 100, "s")
+    assert apply(codec, normalizer, [], 100, "s") is None
+    apply(codec, normalizer, [*BEGUN, END], 100, "s")
     codec.asked.clear()
     # It is late, and dropped.
-    assert batch_of(codec, normalizer, [DELTA], 100, "s") is None
+    assert apply(codec, normalizer, [DELTA], 100, "s") is None
     assert codec.asked == []
 
 
@@ -114,8 +114,8 @@ def test_a_log_that_is_stored_entry_by_entry_obeys_the_first_law() -> None:
     normalizer = Normalizer()
     folded = LogState()
     for at, raw in ((7, list(BEGUN)), (5, [DELTA]), (9, [END])):
-        batch = batch_of(codec, normalizer, raw, at, "s")
-        assert isinstance(batch, Batch)
+        batch = apply(codec, normalizer, raw, at, "s")
+        assert isinstance(batch, StepResult)
         for entry in batch.entries:
             folded.apply_entry(entry)
     assert folded == normalizer.state
