@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from multidict import MultiDict
 
-from adapters.contract.faces import Action, Incoming, Route, Tell
+from adapters.contract.faces import Action, Incoming, Route, Static
 from adapters.model.base import Response
 from adapters.model.events import Content, Text
 from adapters.serving.conversation import (
@@ -23,7 +23,7 @@ from adapters.serving.conversation import (
     words_of,
 )
 from adapters.serving.members import MAX_PARTS, refuse
-from adapters.serving.messages import Words
+from adapters.serving.messages import PersonMessage
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 
@@ -40,8 +40,8 @@ def user(name: str, text: Any = "hi") -> dict[str, Any]:
     return {"role": "user", "id": name, "content": text}
 
 
-def words(name: str, text: str = "hi") -> Words:
-    return Words(name, (Text(text=text),))
+def words(name: str, text: str = "hi") -> PersonMessage:
+    return PersonMessage(name, (Text(text=text),))
 
 
 AGENT = {"role": "assistant", "id": "a"}
@@ -62,7 +62,7 @@ SYSTEM = {"role": "system", "content": "Be kind."}
     ],
 )
 def test_the_words_behind_those_of_the_agent_are_new(
-    messages: list[Any], found: tuple[Words, ...]
+    messages: list[Any], found: tuple[PersonMessage, ...]
 ) -> None:
     assert last_words(messages, {"assistant", "tool"}, READ) == found
 
@@ -157,7 +157,7 @@ OTHERS = all_other_paths(
             method=method,
             path=path,
             needs=Action.READ,
-            does=Tell(lambda _, __: Response(status=204)),
+            does=Static(lambda _, __: Response(status=204)),
         )
         for method, path in (("POST", "/agent/run"), ("GET", "/threads/{session}"))
     ]
@@ -199,7 +199,7 @@ def test_every_other_path_is_refused_with_what_to_write(
 ) -> None:
     assert (OTHERS.method, OTHERS.path, OTHERS.needs) == ("*", "/{tail:.*}", Action.READ)
     place: Any = ELSEWHERE
-    assert isinstance(OTHERS.does, Tell)
+    assert isinstance(OTHERS.does, Static)
     with pytest.raises(DragomanError) as refused:
         OTHERS.does.answer(incoming(method, tail=path), place)
     assert (refused.value.code, refused.value.whole) == (code, why)

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from adapters.model import events as ev
 from adapters.model.base import EncoderContext, Frame
-from adapters.serving.encoder import EncoderWriter, OpenBlock, TableEncoder
+from adapters.serving.encoder import EncoderWriter, ShownBlock, TableEncoder
 
 
 @dataclasses.dataclass(slots=True)
@@ -18,12 +18,12 @@ class State:
 
     notices: int = 0
     after: int = 0
-    open: dict[str, OpenBlock] = dataclasses.field(default_factory=dict)
+    open: dict[str, ShownBlock] = dataclasses.field(default_factory=dict)
 
 
 def _notice(w: EncoderWriter[State], event: ev.Notice) -> None:
     w.s.notices += 1
-    w.s.open[event.text] = OpenBlock(event.text, f"{w.ids}{w.s.notices}")
+    w.s.open[event.text] = ShownBlock(event.text, f"{w.ids}{w.s.notices}")
     w.out.append(Frame(w.s.notices, f"{event.text} at {w.at}".encode()))
 
 

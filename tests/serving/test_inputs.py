@@ -8,7 +8,7 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.serving.inputs import BEGUN_KEPT, InputBatch, InputBatches, NotesForm, PendingInput
-from adapters.serving.messages import Heard
+from adapters.serving.messages import SaidMessages
 from adapters.serving.notes import Note
 
 from .notes import SomeNotes
@@ -54,7 +54,7 @@ def test_a_batch_is_whole_with_the_last_of_its_commands() -> None:
         "a": PendingInput(False, calls=["call"]),
         "b": PendingInput(True, ids=["of-b"]),
     }
-    assert (inputs.heard, inputs.batch) == (Heard(["of-b"]), None)
+    assert (inputs.heard, inputs.batch) == (SaidMessages(["of-b"]), None)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_batch_is_whole_with_the_last_of_its_commands() -> None:
         ("queue", 1, False, False),
         ("reject", 1, True, False),
         ("interrupt", 1, True, False),
-        # Words that came with answers belong to the stream of these.
+        # PersonMessage that came with answers belong to the stream of these.
         ("queue", 2, True, False),
     ],
 )
@@ -104,30 +104,30 @@ def test_batches_that_waited_come_in_their_order_and_are_behind_no_more() -> Non
 @pytest.mark.parametrize(
     ("kind", "event", "error", "heard"),
     [
-        ("answer", settled("a", "taken"), None, Heard()),
-        ("message", settled("a", "refused", error=ERROR), ERROR, Heard([], ["of-a"])),
+        ("answer", settled("a", "taken"), None, SaidMessages()),
+        ("message", settled("a", "refused", error=ERROR), ERROR, SaidMessages([], ["of-a"])),
         (
             "message",
             settled("a", "refused", error=ERROR.model_copy(update={"status": 422})),
             ERROR.model_copy(update={"status": 422}),
-            Heard(["of-a"]),
+            SaidMessages(["of-a"]),
         ),
         (
             "message",
             settled("a", "withdrawn", reason="Somebody stopped it."),
             ev.ErrorInfo(code="backend_unavailable", message="Somebody stopped it."),
-            Heard([], ["of-a"]),
+            SaidMessages([], ["of-a"]),
         ),
         (
             "message",
             settled("a", "unknown"),
             ev.ErrorInfo(code="backend_unavailable", message="What became of it: unknown."),
-            Heard(["of-a"]),
+            SaidMessages(["of-a"]),
         ),
     ],
 )
 def test_an_input_whose_fate_is_known_is_returned_once_with_its_error(
-    kind: str, event: ev.InputSettled, error: ev.ErrorInfo | None, heard: Heard
+    kind: str, event: ev.InputSettled, error: ev.ErrorInfo | None, heard: SaidMessages
 ) -> None:
     inputs: InputBatches[SomeNotes] = InputBatches()
     said(inputs, "a", kind=kind)
@@ -211,7 +211,7 @@ def test_the_end_of_the_session_leaves_nothing_that_waits() -> None:
     said(inputs, "a", policy="queue", is_open=True)
     said(inputs, "b", notes=SomeNotes(parts=2))
     inputs.ended()
-    assert inputs == InputBatches(heard=Heard(["of-a", "of-b"]))
+    assert inputs == InputBatches(heard=SaidMessages(["of-a", "of-b"]))
 
 
 def test_notes_stand_in_the_log_without_what_is_as_usual() -> None:

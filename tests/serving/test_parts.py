@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from adapters.model import events as ev
 from adapters.serving.inputs import InputBatch, InputBatches, PendingInput
 from adapters.serving.later import WaitingFrame, WaitingFrames
-from adapters.serving.messages import Heard
+from adapters.serving.messages import SaidMessages
 from adapters.serving.pauses import Pauses, ShownRequest
 from adapters.serving.tokens import TokenTotals
 from adapters.wire.jsonvalue import parse_json
@@ -41,7 +41,7 @@ FULL: dict[str, tuple[Any, Any]] = {
             InputBatch(NOTES, [{"toolCallId": "c"}], ["a"]),
             [InputBatch(SomeNotes(), [{"id": "m"}], ["b"], ERROR)],
             {"b": PendingInput(True, True, True, True, ["m"], ["c"])},
-            Heard(["m"], ["n"]),
+            SaidMessages(["m"], ["n"]),
             {"z": ("run", 7)},
             ["tools"],
             "digest",
