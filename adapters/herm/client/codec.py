@@ -2,8 +2,6 @@
 
 A session is made at the backend with the first command, then the stream is opened, then the command
 is posted, so that nothing of the first turn is missed (herm page, section 4.3).
-
-Why one room: the methods of a client codec are the contract's, most of them one call.
 """
 
 from __future__ import annotations

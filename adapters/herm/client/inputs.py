@@ -3,9 +3,6 @@ or by a list that shows it or does not.
 
 What the page leaves open is taken as it comes and never relied on: the spelling of a batch, echoes
 of `user.*`, whose ids an answer names.
-
-Why one room: what becomes of an input is one state machine; it would have to reach into another one
-at each step.
 """
 
 from __future__ import annotations
