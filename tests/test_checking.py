@@ -35,8 +35,8 @@ from proxy.scripted.eve import create_eve_app
 from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Fault, Faults, Redirect, Status, WrongContentType
 from proxy.scripted.herm import HERM, create_herm_app
-from proxy.upstream import checking
-from proxy.upstream.checking import Checked, check_backends, warn
+from proxy.upstream import backend_check
+from proxy.upstream.backend_check import CheckResult, check_backends, warn
 from proxy.upstream.client import Upstream
 from proxy.upstream.findings import Finding, Kind
 from proxy.upstream.health import Health, Trouble
@@ -66,7 +66,7 @@ def one(dialect: str, url: str, key: str | None = None, header: str = "") -> Bac
     return found.with_credential(header, key, scheme="Bearer " if header == "Authorization" else "")
 
 
-async def checked(backend: BackendSettings, seconds: float = SOON_S) -> Checked:
+async def checked(backend: BackendSettings, seconds: float = SOON_S) -> CheckResult:
     [found] = await check_backends(Settings(backends=(backend,)), seconds=seconds)
     return found
 
@@ -77,7 +77,7 @@ STREAMS = {"engine": "ok", "eve": "not asked", "herm": "not asked"}
 """What is found of the streams of a backend that is new."""
 
 
-def states(found: Checked) -> dict[str, str]:
+def states(found: CheckResult) -> dict[str, str]:
     return {name: finding.state for name, finding in found.findings.items()}
 
 
@@ -130,7 +130,7 @@ UNREACHED = {
 }
 
 
-def fails(found: Checked, what: str, kind: Kind) -> str:
+def fails(found: CheckResult, what: str, kind: Kind) -> str:
     """The sentence of the one thing that fails."""
     assert [name for name, one in found.findings.items() if one.state == "failed"] == [what]
     finding = found.findings[what]
@@ -506,7 +506,9 @@ async def test_each_backend_that_fails_is_a_line(logged: io.StringIO) -> None:
 
 def test_each_thing_that_fails_has_a_kind_in_the_log() -> None:
     # What messages say is not found by a check.
-    of_the_dialect = {kind for kind in Kind if kind not in checking._TROUBLE} - {Kind.MESSAGES_FAIL}
+    of_the_dialect = {kind for kind in Kind if kind not in backend_check._TROUBLE} - {
+        Kind.MESSAGES_FAIL
+    }
     assert of_the_dialect == {
         *(Kind.REDIRECT, Kind.HTML, Kind.NOT_JSON, Kind.UNEXPECTED, Kind.OTHER_DIALECT),
         *(Kind.GENERATION, Kind.NOT_FOUND, Kind.CONTENT_TYPE, Kind.BUFFERED),

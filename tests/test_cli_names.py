@@ -53,7 +53,7 @@ async def said(running: Proxied, title: str = "", *, key: str | None = None) -> 
 async def entitle(running: Proxied, session: str, title: str) -> None:
     live = await running.session(session)
     told = ev.SessionUpdated(thread_id=MAIN, title=title)
-    await live._record.until_stored(live._record.emit([told]))
+    await live._log.until_stored(live._log.emit([told]))
 
 
 async def task(running: Proxied, name: str) -> str:

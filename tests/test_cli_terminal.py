@@ -37,7 +37,7 @@ async def said(running: Proxied, text: str = "hello", title: str = "") -> str:
     if title:
         live = await running.session(session)
         told = ev.SessionUpdated(thread_id=MAIN, title=title)
-        await live._record.until_stored(live._record.emit([told]))
+        await live._log.until_stored(live._log.emit([told]))
     return session
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.base.errors import JournalUnavailable
-from proxy.sessions.keeping import JUMP_SECONDS, RETENTION_SECONDS, Keeping
-from proxy.sessions.retention import DAY_MS, Limits
+from proxy.sessions.retention import JUMP_SECONDS, Retention
+from proxy.sessions.retention_limits import DAY_MS, RetentionLimits
 
 NOW = 1_700_000_000_000
 
@@ -35,7 +35,7 @@ async def test_retention_that_fails_is_tried_again(
     outcomes: list[Any] = [fault, [SimpleNamespace(row=SimpleNamespace(bytes=5))], []]
     waits: list[float] = []
 
-    async def prune(self: Keeping, limits: Limits, **_: Any) -> Any:
+    async def prune(self: Retention, limits: RetentionLimits, **_: Any) -> Any:
         if not outcomes:
             raise Over
         outcome = outcomes.pop(0)
@@ -50,11 +50,13 @@ async def test_retention_that_fails_is_tried_again(
 
     nothing: Any = None
     clock: Any = SimpleNamespace(sleep=sleep)
-    monkeypatch.setattr(Keeping, "prune", prune)
-    caplog.set_level("INFO", "proxy.sessions.keeping")
+    monkeypatch.setattr(Retention, "prune", prune)
+    caplog.set_level("INFO", "proxy.sessions.retention")
     with pytest.raises(Over):
-        await Keeping(nothing, nothing, tasks=nothing, clock=clock).retain(Limits(bytes=1))
-    assert waits == [RETENTION_SECONDS] * 3
+        await Retention(nothing, nothing, tasks=nothing, clock=clock).retain(
+            RetentionLimits(bytes=1)
+        )
+    assert waits == [60.0] * 3
     assert [(one.levelname, one.message) for one in caplog.records] == [
         (level, said),
         ("INFO", "retention erased 1 sessions of 5 bytes"),
@@ -73,13 +75,13 @@ async def test_a_clock_that_jumped_at_the_start_makes_retention_wait_for_an_hour
 ) -> None:
     done: list[Any] = []
 
-    async def prune(self: Keeping, limits: Limits, **_: Any) -> Any:
+    async def prune(self: Retention, limits: RetentionLimits, **_: Any) -> Any:
         done.append("prune")
         return []
 
     async def sleep(seconds: float) -> None:
         done.append(seconds)
-        if done.count(RETENTION_SECONDS) == 2:
+        if done.count(60.0) == 2:
             raise Over
 
     async def stored() -> int:
@@ -88,9 +90,9 @@ async def test_a_clock_that_jumped_at_the_start_makes_retention_wait_for_an_hour
     nothing: Any = None
     clock: Any = SimpleNamespace(sleep=sleep, now=lambda: NOW)
     journal: Any = SimpleNamespace(newest=stored)
-    monkeypatch.setattr(Keeping, "prune", prune)
+    monkeypatch.setattr(Retention, "prune", prune)
     with pytest.raises(Over):
-        await Keeping(nothing, journal, tasks=nothing, clock=clock).retain(Limits(age=1))
+        await Retention(nothing, journal, tasks=nothing, clock=clock).retain(RetentionLimits(age=1))
     first = [] if waits_first is None else [waits_first]
-    assert done == [*first, *["prune", RETENTION_SECONDS] * 2]
+    assert done == [*first, *["prune", 60.0] * 2]
     assert len(caplog.messages) == len(first)

@@ -690,7 +690,7 @@ async def test_snapshots_of_no_use_are_counted(
         async with asyncio.timeout(SOON_S):
             while await kept(live.row.key, snapshots.STATE, SNAPSHOT_SHAPE) != bad:
                 pass
-        dragoman.sessions.live.forget(name)
+        dragoman.sessions.cache.forget(name)
         assert (await dragoman.session(name)).last_seq == live.last_seq
     assert found() == [1, 1]
     # One whose bytes are damaged on the disk.

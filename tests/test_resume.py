@@ -35,7 +35,7 @@ from bench.resume import (
     write_log,
 )
 from proxy.base.rows import CodecRow
-from proxy.faces import reading
+from proxy.faces import stream
 from proxy.fanout import hub
 from proxy.fanout.hub import entries_of
 from proxy.journal._writer import SNAPSHOTS_WAITING_BYTES
@@ -134,7 +134,7 @@ async def listed(path: Path) -> list[dict[str, Any]]:
     kept: dict[int, Any] = {}
     async with started(path) as house:
         live = await house.sessions.get("dgs_long", owner=None, route=None)
-        encoder = live.feed("herm")._make_encoder()
+        encoder = live.feed("herm").make_encoder()
         assert isinstance(encoder, HermEncoder)
         async for chunk in house.journal.scan(live.row.key):
             for entry in entries_of(chunk.body, "dgs_long"):
@@ -230,7 +230,7 @@ async def test_a_session_that_breaks_off_in_its_messages_is_not_taken_for_whole(
         return messages_of(envelopes)
 
     monkeypatch.setattr(herm, "messages_of", breaking)
-    monkeypatch.setattr(reading, "WRITE_BYTES", 1)
+    monkeypatch.setattr(stream, "WRITE_BYTES", 1)
     async with (
         started(path) as house,
         house.http.get(house.base + LIST.removesuffix("/events")) as response,
@@ -304,10 +304,10 @@ async def say_a_long_block(path: Path) -> None:
         live = await house.sessions.get("dgs_long", owner=None, route=None)
         main: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "turn-block"}
         block: dict[str, Any] = {"message_id": "m-block", "block_id": "b-block"}
-        live._record.emit([ev.TurnStarted(**main, cause="message")])
+        live._log.emit([ev.TurnStarted(**main, cause="message")])
         for number in range(BLOCK):
             text = f"piece {number} of the answer, "
-            stored = live._record.emit([ev.TextDelta(**main, **block, text=text)])
+            stored = live._log.emit([ev.TextDelta(**main, **block, text=text)])
             if number % 64 == 0:
                 assert stored is not None
                 await stored
@@ -491,9 +491,7 @@ async def test_an_open_session_keeps_its_snapshots_up_though_nobody_reads(tmp_pa
     async with started(path) as house:
         live = await house.sessions.get("dgs_long", owner=None, route=None)
         for number in range(3 * snapshots.SNAPSHOT_ENTRIES):
-            stored = live._record.emit(
-                [ev.Notice(thread_id=ev.MAIN, level="info", text=f"{number}")]
-            )
+            stored = live._log.emit([ev.Notice(thread_id=ev.MAIN, level="info", text=f"{number}")])
             assert stored is not None
             await stored
         # What is stored last is in the snapshot before long; the journal's close waits for it.
@@ -517,9 +515,7 @@ async def test_sessions_that_begin_together_take_their_first_snapshots_one_after
         for number in range(4):
             live = await house.sessions.get(f"dgs_{number}", owner=None, route=None)
             for _ in range(snapshots.SNAPSHOT_ENTRIES + 1 - live.last_seq):
-                stored = live._record.emit(
-                    [ev.Notice(thread_id=ev.MAIN, level="info", text="more")]
-                )
+                stored = live._log.emit([ev.Notice(thread_id=ev.MAIN, level="info", text="more")])
             assert stored is not None
             await stored
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)

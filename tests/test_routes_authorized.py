@@ -271,10 +271,10 @@ async def test_a_session_that_cannot_be_loaded_is_there_for_its_owner_only(
         name = await dragoman.say("hello", route="gone", key=OWNER)
         await dragoman.until_idle(name)
         sessions = dragoman.sessions
-        sessions.live.forget(name)
+        sessions.cache.forget(name)
         (left,) = (one for one in sessions.settings.backends if one.name != "gone")
         less = sessions.settings.model_copy(update={"backends": (left,)})
-        sessions.backends._settings = less
+        sessions.backends.settings = less
         for asked in (
             "/api/v1/sessions/{name}",
             "/api/v1/sessions/{name}/events",

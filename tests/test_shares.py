@@ -86,7 +86,7 @@ def test_a_draw_at_the_very_end_goes_to_no_backend_of_weight_0() -> None:
             return 1.0  # What the largest seven bytes are rounded to.
 
     backends = drawing(of(1, 2, 0), 1)
-    backends._ids = Highest()
+    backends.ids = Highest()
     assert backends.of("main").name == "green"
 
 

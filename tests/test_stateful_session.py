@@ -65,8 +65,9 @@ from proxy.journal._writer import Job
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.session import Session, snapshots
-from proxy.sessions.live import QUIET_SECONDS
-from proxy.sessions.retention import Limits
+from proxy.sessions.backends import Backends
+from proxy.sessions.cache import QUIET_SECONDS
+from proxy.sessions.retention_limits import RetentionLimits
 from proxy.sessions.sessions import Sessions
 from proxy.upstream.client import Load, Take
 from tests.test_hub import Wire
@@ -353,7 +354,7 @@ class PlainSessions(Sessions):
 
     def __init__(self, talks: dict[str, Talk], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        make = self.live.make
+        make = self.cache.make
 
         def codec(backend: BackendSettings, task_id: str) -> ClientCodec:
             return PlainCodec(talks.setdefault(task_id, Talk()))
@@ -361,11 +362,11 @@ class PlainSessions(Sessions):
         def plain(*arguments: Any) -> Session:
             made = make(*arguments)
             upstream: Any = PlainUpstream(talks[made.id])
-            made._reading._upstream = upstream
+            made._inbound.upstream = upstream
             return made
 
         self.backends.codec = codec  # type: ignore[method-assign]
-        self.live.make = plain  # type: ignore[method-assign, assignment]
+        self.cache.make = plain  # type: ignore[method-assign, assignment]
 
 
 # The journals.
@@ -583,10 +584,10 @@ class SessionMachine(RuleBasedStateMachine):
             self.talks,
             self.settings,
             self.journal,
-            http,
             tasks=self.tasks,
             clock=self.clock,
             ids=self.ids,
+            backends=Backends(self.settings, http, self.ids),
         )
         await self.sessions.open()
 
@@ -637,12 +638,12 @@ class SessionMachine(RuleBasedStateMachine):
         raise AssertionError("it does not come to rest")
 
     def moves(self) -> bool:
-        if self.sessions.live.loading:
+        if self.sessions.cache.loading:
             return True
-        for live in self.sessions.live:
+        for live in self.sessions.cache:
             codec = cast(PlainCodec, live.codec)
             behind = codec._begun and codec._next < len(codec._talk.frames)
-            if live.sending or live._outbox.owed or behind or not live._record.stored:
+            if live.sending or live._outbox.owed or behind or not live._log.stored:
                 return True
         return False
 
@@ -1017,7 +1018,7 @@ class SessionMachine(RuleBasedStateMachine):
             for _ in range(5):
                 await self.clock.advance(QUIET_SECONDS / 2)
                 await self.rest()
-            for live in self.sessions.live:
+            for live in self.sessions.cache:
                 assert not live.quiet
 
         self.run(work())
@@ -1033,7 +1034,7 @@ class SessionMachine(RuleBasedStateMachine):
             there = self.at_hand()
             for model in there:
                 model.leaving = True
-            done, doomed = await self.attempt(self.sessions.prune(Limits(age=1)))
+            done, doomed = await self.attempt(self.sessions.prune(RetentionLimits(age=1)))
             await self.rest()
             for model in there:
                 # It stays where it had work, or a crash came before it was its turn.

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientConnectionResetError, web
 from aiohttp.test_utils import make_mocked_request
 
-from proxy.fanout.streams import UNSENT_BYTES, _limit_silence, limit_unsent, send_head
+from proxy.fanout.streams import _limit_silence, limit_unsent, send_head
 
 OPTION = 18
 """The number that Linux has for it; other systems that know the option have others."""
@@ -101,7 +101,7 @@ def test_the_kernel_is_told_how_much_may_wait_in_it_for_a_reader(
     monkeypatch.setattr(socket, "TCP_NOTSENT_LOWAT", UNSENT, raising=False)
     sock = FakeSocket()
     limit_unsent(FakeTransport(sock))
-    assert sock.options == [(socket.IPPROTO_TCP, UNSENT, UNSENT_BYTES)]
+    assert sock.options == [(socket.IPPROTO_TCP, UNSENT, 128 * 1024)]
 
 
 def test_where_the_kernel_cannot_limit_what_waits_in_it_a_stream_goes_on(

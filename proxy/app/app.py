@@ -22,7 +22,7 @@ from proxy.base.metrics import LEFT
 from proxy.base.repeats import Submission
 from proxy.config.settings import ListenerSettings
 from proxy.control import control
-from proxy.entry.capturing import add_captures
+from proxy.entry.capture import add_captures
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
 from proxy.entry.tracing import add_traces

@@ -71,7 +71,7 @@ async def reload(sessions: Sessions, read: Callable[[], Settings]) -> None:
         await sessions.backends.compare(sessions.journal, found)
         # From here to the end of `_use` nobody else works: no session begins in between.
         folder = None if sessions.captures is None else sessions.captures.dir
-        done = plan(sessions.settings, found, using=sessions.live.using, folder=folder)
+        done = plan(sessions.settings, found, using=sessions.cache.using, folder=folder)
         _use(sessions, done.settings)
     except (ConfigError, JournalError) as error:
         RELOADS.labels("refused").inc()
@@ -101,7 +101,7 @@ def _use(sessions: Sessions, settings: Settings) -> None:
         captures.use(settings.capture)
     elif settings.capture is not None:
         captures = Captures(settings.capture, sessions.clock.now)
-    sessions.captures = sessions.live.captures = captures
+    sessions.captures = sessions.cache.captures = captures
     sessions.settings = settings
     sessions.keys = Key.from_settings(settings.keys)
     sessions.backends.use(settings)

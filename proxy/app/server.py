@@ -29,7 +29,7 @@ from proxy.recording.recording import Captures
 from proxy.sessions.backends import Backends
 from proxy.sessions.sessions import ATTACH_PAGE, Sessions
 from proxy.telemetry.tracing import open_tracing
-from proxy.upstream.checking import warn
+from proxy.upstream.backend_check import warn
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,6 @@ async def opened_sessions(
             sessions = Sessions(
                 settings,
                 journal,
-                http,
                 tasks=tasks,
                 clock=clock,
                 ids=ids,
@@ -88,7 +87,7 @@ async def opened_sessions(
                 tracing=tracing,
             )
             shadowing = Shadowing(sessions, tasks)
-            sessions.live.rested = shadowing.rested
+            sessions.cache.rested = shadowing.rested
             try:
                 await sessions.open()
                 shadowing.open()
@@ -219,7 +218,7 @@ def _started(
 def _stopping(sessions: Sessions, seconds: float) -> None:
     """Tell what a stop ends: the streams of frontends, and turns that the next start goes on
     with."""
-    streams, turns = sessions.readers, sum(session.state.busy for session in sessions.live)
+    streams, turns = sessions.readers, sum(session.state.busy for session in sessions.cache)
     _log.info(
         "stopping: %d streams end, %d turns go on with the next start; what is on its way has %g "
         "seconds",

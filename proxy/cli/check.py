@@ -11,7 +11,7 @@ import click
 
 from proxy.cli.printing import JsonObject, fail, print_json, print_rows
 from proxy.cli.running import OF_A_CONFIGURATION, read_settings
-from proxy.upstream.checking import Checked, check_backends
+from proxy.upstream.backend_check import CheckResult, check_backends
 
 
 @click.command(short_help="Check whether the backends of a configuration can be used.")
@@ -41,7 +41,7 @@ def check(config: Path | None, as_json: bool) -> None:
     sys.exit(1 if failed else 0)
 
 
-def _as_json(one: Checked) -> JsonObject:
+def _as_json(one: CheckResult) -> JsonObject:
     findings = {
         what: {**dataclasses.asdict(finding), "state": finding.state.replace(" ", "_")}
         for what, finding in one.findings.items()

@@ -280,9 +280,9 @@ def sessions_prune(
         _agreed("Erase the sessions that these limits do not keep for ever?", yes=yes)
     if isinstance(source, JournalFile):
         from proxy.control import offline
-        from proxy.sessions.retention import Limits
+        from proxy.sessions.retention_limits import RetentionLimits
 
-        limits = Limits(
+        limits = RetentionLimits(
             age=None if older_than is None else round(older_than * 1000),
             bytes_per_backend=_whole(max_bytes_per_backend),
             bytes=_whole(max_bytes),

@@ -71,7 +71,7 @@ from proxy.migration.planning import PlanLineOut, Planner, named
 from proxy.migration.reporting import ShadowReportOut, report
 from proxy.session import Session
 from proxy.sessions.backends import Backends
-from proxy.sessions.retention import Doomed, Limits
+from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.sessions.sessions import Sessions
 
 VERSION = 1
@@ -872,7 +872,7 @@ async def prune(request: web.Request) -> web.StreamResponse:
     _check_running(request)
     given = await read(request, _prune_in)
     age = given.older_than_seconds
-    limits = Limits(
+    limits = RetentionLimits(
         age=None if age is None else round(age * 1000),
         bytes_per_backend=given.max_bytes_per_backend,
         bytes=given.max_bytes,
@@ -884,7 +884,7 @@ async def prune(request: web.Request) -> web.StreamResponse:
     may = _reader(principal, request.app[SESSIONS].settings)
     owner, sessions = _owner(request, principal), request.app[SESSIONS]
 
-    async def work() -> list[Doomed]:
+    async def work() -> list[ExpiredSession]:
         gone = await sessions.prune(limits, owner=owner, may=may, dry_run=given.dry_run)
         if not given.dry_run:
             for name, count in Counter(doomed.row.owner for doomed in gone).items():
@@ -911,7 +911,7 @@ def _prune_in(body: bytes) -> PruneIn:
     return _body(PruneIn, body)
 
 
-def pruned_out(gone: Sequence[Doomed], *, dry_run: bool) -> PrunedOut:
+def pruned_out(gone: Sequence[ExpiredSession], *, dry_run: bool) -> PrunedOut:
     """Return what was pruned, or would be."""
     sessions = [
         PrunedSessionOut(

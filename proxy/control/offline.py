@@ -34,7 +34,7 @@ from proxy.control.control import (
 from proxy.fanout.hub import entries_of
 from proxy.journal import open_journal
 from proxy.journal.base import Journal
-from proxy.sessions.retention import Limits, choose
+from proxy.sessions.retention_limits import RetentionLimits, choose
 from proxy.sessions.shadows import GONE, shadow_of
 
 LIVING: tuple[Literal["idle", "running", "paused", "ended"], ...] = (
@@ -211,7 +211,7 @@ async def _delete_shadow(journal: Journal, row: SessionRow) -> None:
         await journal.delete(shadow.key, at=Clock().now())
 
 
-async def pruned(journal: Journal, limits: Limits, *, dry_run: bool) -> JsonObject:
+async def pruned(journal: Journal, limits: RetentionLimits, *, dry_run: bool) -> JsonObject:
     """Erase the sessions that the limits do not keep, no matter whose they are."""
     now = Clock().now()
     gone = [

@@ -34,13 +34,7 @@ EXPOSED = ", ".join(
 METHODS = "GET, HEAD, POST, PATCH, DELETE"
 """The methods of all routes."""
 
-PREFLIGHT_SECONDS = 600
-"""How long a browser may remember a preflight; after a change of the configuration it asks again
-within this time. Chromium remembers none longer than two hours."""
-
 _HEADER_NAMES = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:\s*,\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*")
-_HEADER_NAMES_MOST = 2048
-"""Characters of a preflight's list of headers that are repeated; browsers ask for some dozen."""
 
 
 def add_origins(app: web.Application) -> None:
@@ -81,12 +75,15 @@ def preflight(request: web.Request) -> web.Response:
         )
     headers = {
         hdrs.ACCESS_CONTROL_ALLOW_METHODS: METHODS,
-        hdrs.ACCESS_CONTROL_MAX_AGE: str(PREFLIGHT_SECONDS),
+        # A browser asks again within this time after a change of the configuration. Chromium
+        # remembers none longer than two hours.
+        hdrs.ACCESS_CONTROL_MAX_AGE: "600",
     }
     # SDKs add headers of their own to each request, so what is asked for is allowed: none of them
     # gives a page more than its origin has.
     names = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "").strip()
-    if len(names) <= _HEADER_NAMES_MOST and _HEADER_NAMES.fullmatch(names):
+    # Browsers ask for some dozen.
+    if len(names) <= 2048 and _HEADER_NAMES.fullmatch(names):
         headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = names
     return web.Response(status=204, headers=headers)
 

@@ -40,7 +40,7 @@ from proxy import __version__
 from proxy.control.control import guarded
 from proxy.entry.entry import routes_shown, to_web
 from proxy.entry.keys import SESSIONS
-from proxy.faces.elsewhere import of_path
+from proxy.faces.misdirected import of_path
 from proxy.http.auth import HOW_A_KEY_IS_SENT
 
 _KEY = f"A frontend sends its key as {HOW_A_KEY_IS_SENT}."

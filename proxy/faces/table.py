@@ -32,12 +32,12 @@ from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.entry.entry import Handler, check_head, takes, tell_quote, to_web
 from proxy.entry.keys import SESSIONS
 from proxy.faces.addresses import astray_routes, base_routes
-from proxy.faces.passing import pass_on
-from proxy.faces.reading import follow, list_sessions, read_log, tell, waiting
-from proxy.faces.saying import say
-from proxy.faces.visit import ServedFace, Visit
+from proxy.faces.face_request import FaceRequest, ServedFace
+from proxy.faces.forward import pass_on
+from proxy.faces.stream import follow, list_sessions, read_log, tell, waiting
+from proxy.faces.submit import say
 
-_DOES: Mapping[type, Callable[[Visit], Awaitable[web.StreamResponse]]] = {
+_DOES: Mapping[type, Callable[[FaceRequest], Awaitable[web.StreamResponse]]] = {
     Static: tell,
     Submit: say,
     Stream: follow,
@@ -116,31 +116,35 @@ def _handler(at: ServedFace, route: Route) -> Handler:
     do, refuse, streams = _DOES[type(route.does)], at.face.refuse, _streams(route)
 
     @takes(_size(route))
-    async def handler(request: web.Request) -> web.StreamResponse:
-        visit = Visit(request, at, route)
+    async def handler(http: web.Request) -> web.StreamResponse:
+        request = FaceRequest(http, at, route)
         try:
-            check_head(request)
-            visit.admit()
-            if not streams or not visit.entered:
-                return await do(visit)
-            with visit.sessions.quotas.held(visit.owner, "streams"):
-                return await do(visit)
+            check_head(http)
+            request.admit()
+            if not streams or not request.entered:
+                return await do(request)
+            with request.sessions.quotas.held(request.owner, "streams"):
+                return await do(request)
         except DragomanError as error:
             tell_quote(error)
-            return to_web(refuse(_failure(visit, error)))
+            return to_web(refuse(_failure(request, error)))
         except (asyncio.CancelledError, ConnectionError, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001 - the root of a request
-            error_id = request.app[SESSIONS].ids.uuid()
+            error_id = http.app[SESSIONS].ids.uuid()
             _log.exception("%s: request failed, error id `%s`", at.dialect, error_id)
             internal = DragomanError("", code=ErrorCode.INTERNAL)
-            return to_web(refuse(_failure(visit, internal, error_id)))
+            return to_web(refuse(_failure(request, internal, error_id)))
 
     return handler
 
 
-def _failure(visit: Visit, error: DragomanError, error_id: str | None = None) -> RequestFailure:
-    return RequestFailure(error, visit.incoming, visit.route, visit.entered, visit.said, error_id)
+def _failure(
+    request: FaceRequest, error: DragomanError, error_id: str | None = None
+) -> RequestFailure:
+    return RequestFailure(
+        error, request.incoming, request.route, request.entered, request.said, error_id
+    )
 
 
 def _streams(route: Route) -> bool:

@@ -54,7 +54,7 @@ reader. The answer to the next message names a cursor, which then needs nothing 
 
 SNAPSHOT_ENTRIES = 56
 """Entries between two snapshots of an encoder: what a reader with an older cursor decodes and
-encodes in vain, about 1 ms. They take about 4 % of what these entries take on disk."""
+encodes in vain. They take about 4 % of what these entries take on disk."""
 
 SNAPSHOT_BYTES = 256 * 1024
 """A snapshot that is larger, by a long open block, waits for as many times the entries. Eve's has
@@ -68,19 +68,15 @@ SNAPSHOT_MOST = 2 * 1024 * 1024
 """A longer snapshot is not kept: to read it would hold up everybody."""
 
 PUBLISH_ENTRIES = 128
-"""Entries of one write that a feed encodes at once, which takes up to 3 ms for each face: what has
-more, as the end of a turn that leaves hundreds of calls behind, is read from the journal by
-steps."""
+"""Entries of one write that a feed encodes at once, for each face: what has more, as the end
+of a turn that leaves hundreds of calls behind, is read from the journal by steps."""
 
 FIRST_ROWS = SNAPSHOT_ENTRIES + 8
 """Rows of the first look at history: what a cursor asks for is within, and is not behind more than
 some entries that show nothing. Each look is twice as long as the one before."""
 
 STEP_ENTRIES = 64
-"""Entries of history that are read without a pause: about a millisecond of work."""
-
-FRAME_BYTES = 512
-"""What is less than this may be a comment only, and the first frame is still to come."""
+"""Entries of history that are read without a pause."""
 
 WRITE_BYTES = 32 * 1024
 """Frames of a backlog are joined into writes of about this size (libraries: 16 to 64 kB)."""
@@ -90,76 +86,51 @@ LARGE_BYTES = 2 * WRITE_BYTES
 turn's work, and none is in the way of a model that writes text."""
 
 AT_ONCE_BYTES = 512 * 1024
-"""Bytes of all readers together that a write may still have where it is larger than that: about a
-millisecond. A fast model with one reader brings more than `LARGE_BYTES` at once."""
+"""Bytes of all readers together that a write may still have where it is larger than that.
+A fast model with one reader brings more than `LARGE_BYTES` at once."""
 
 TRANSPORT_BYTES = 256 * 1024
 """Bytes waiting in a transport above which its reader is slow; asyncio's own high mark is 64 kB."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Feed:
-    """The frames of one face on one thread of a session."""
+    """The frames of one face on one thread of a session.
 
-    __slots__ = (
-        "_catching_up",
-        "_due",
-        "_head",
-        "_journal",
-        "_key",
-        "_kind",
-        "_make_encoder",
-        "_marked",
-        "_prepare",
-        "_read_seq",
-        "_ring",
-        "_ring_bytes",
-        "_ring_start",
-        "_seq",
-        "_session_id",
-        "_slots",
-        "closed",
-        "encoder",
-        "ended",
-        "readers",
-    )
+    Who reads history takes one of `slots` for each piece, so that a thousand who come back at once
+    are served one after the other, and those who are up to date hardly notice.
+    """
 
-    def __init__(
-        self,
-        journal: Journal,
-        key: int,
-        session_id: str,
-        make_encoder: Callable[[], Encoder],
-        head: Callable[[], int],
-        *,
-        name: str = "",
-        prepare: Callable[[], Awaitable[None]] | None = None,
-        slots: asyncio.Semaphore | None = None,
-    ) -> None:
-        self._journal = journal
-        self._key = key
-        self._session_id = session_id
-        self._make_encoder = make_encoder
-        self._head = head
-        self.encoder = make_encoder()
-        self._seq = 0
-        # The newest entry that somebody wanted.
-        self._read_seq = 0
-        self._ring: list[Frame] = []
-        self._ring_bytes = 0
-        self._ring_start = 0
-        self._kind = f"frames/{name}"
-        self._prepare = prepare
-        # Who reads history goes through it piece by piece, so that a thousand who come back at once
-        # are served one after the other, and those who are up to date hardly notice.
-        self._slots = slots or asyncio.Semaphore()
-        # The seq of the newest snapshot, and that from which on the next one is taken.
-        self._marked = 0
+    journal: Journal
+    key: int
+    session_id: str
+    make_encoder: Callable[[], Encoder]
+    head: Callable[[], int]
+    _: dataclasses.KW_ONLY
+    name: str = ""
+    prepare: Callable[[], Awaitable[None]] | None = None
+    slots: asyncio.Semaphore = dataclasses.field(default_factory=asyncio.Semaphore)
+    encoder: Encoder = dataclasses.field(init=False)
+    _seq: int = dataclasses.field(default=0, init=False)
+    # The newest entry that somebody wanted.
+    _read_seq: int = dataclasses.field(default=0, init=False)
+    _ring: list[Frame] = dataclasses.field(default_factory=list, init=False)
+    _ring_bytes: int = dataclasses.field(default=0, init=False)
+    _ring_start: int = dataclasses.field(default=0, init=False)
+    _kind: str = dataclasses.field(init=False)
+    # The seq of the newest snapshot, and that from which on the next one is taken.
+    _marked: int = dataclasses.field(default=0, init=False)
+    _due: int = dataclasses.field(init=False)
+    _catching_up: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock, init=False)
+    readers: set[Reader] = dataclasses.field(default_factory=set, init=False)
+    closed: bool = dataclasses.field(default=False, init=False)
+    ended: bool = dataclasses.field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.encoder = self.make_encoder()
+        self._kind = f"frames/{self.name}"
         # Sessions that began together, as after an outage, do not all take theirs at once.
-        self._due = SNAPSHOT_ENTRIES - key % SNAPSHOT_ENTRIES // 2
-        self._catching_up = asyncio.Lock()
-        self.readers: set[Reader] = set()
-        self.closed = False
-        self.ended = False
+        self._due = SNAPSHOT_ENTRIES - self.key % SNAPSHOT_ENTRIES // 2
 
     @property
     def next_cursor(self) -> int:
@@ -169,7 +140,7 @@ class Feed:
     @property
     def behind(self) -> bool:
         """Say whether the feed has not read all that is stored."""
-        return self._seq < self._head()
+        return self._seq < self.head()
 
     @property
     def used(self) -> bool:
@@ -224,8 +195,8 @@ class Feed:
             return
         self._marked = seq
         version = self._version(self.encoder)
-        self._journal.add_snapshot(
-            self._key, StoredSnapshot(self._kind, version, self.next_cursor, seq, data)
+        self.journal.add_snapshot(
+            self.key, StoredSnapshot(self._kind, version, self.next_cursor, seq, data)
         )
 
     @staticmethod
@@ -235,16 +206,16 @@ class Feed:
     async def encoder_at(self, position: int | None = None) -> tuple[Encoder, int]:
         """Return an encoder at most an interval of entries before cursor `position`, or before the
         end of the log, and the seq of the last entry that it was fed with."""
-        encoder = self._make_encoder()
+        encoder = self.make_encoder()
         version = self._version(encoder)
-        found = await self._journal.snapshot(self._key, self._kind, version, cursor=position)
+        found = await self.journal.snapshot(self.key, self._kind, version, cursor=position)
         if found is not None:
             try:
                 encoder.restore(found.data)
             except (ValueError, TypeError, KeyError) as error:
-                _log.warning("session `%s`: a snapshot is of no use: %s", self._session_id, error)
+                _log.warning("session `%s`: a snapshot is of no use: %s", self.session_id, error)
                 metrics.count_unusable_snapshot(self._kind)
-                return self._make_encoder(), 0
+                return self.make_encoder(), 0
             return encoder, found.seq
         return encoder, 0
 
@@ -310,22 +281,22 @@ class Feed:
     async def catch_up(self) -> None:
         """Read the journal up to its end, so that `next_cursor` is the session's."""
         async with self._catching_up:
-            if self._prepare is not None:
-                await self._prepare()
-                self._prepare = None
-            if self._seq < self._head():
-                async with self._slots:
+            if self.prepare is not None:
+                await self.prepare()
+                self.prepare = None
+            if self._seq < self.head():
+                async with self.slots:
                     await self._read_up()
             self._read_seq = self._seq
 
     async def _read_up(self) -> None:
-        if not self._seq and self._head() > SNAPSHOT_ENTRIES:
+        if not self._seq and self.head() > SNAPSHOT_ENTRIES:
             await self._skip()
-        while self._seq < self._head():
-            async for chunk in self._journal.scan(self._key, after=self._seq):
-                async for entry in entries_by_steps(chunk.body, self._session_id):
+        while self._seq < self.head():
+            async for chunk in self.journal.scan(self.key, after=self._seq):
+                async for entry in entries_by_steps(chunk.body, self.session_id):
                     self._take(entry)
-                if self._seq >= self._head():
+                if self._seq >= self.head():
                     # To look for more would cost another round to the journal's threads.
                     break
 
@@ -378,7 +349,7 @@ class Feed:
         journal."""
         async with contextlib.aclosing(self._encoded(position)) as pieces:
             while True:
-                async with self._slots:
+                async with self.slots:
                     piece = await anext(pieces, None)
                 if piece is None:
                     return
@@ -387,8 +358,8 @@ class Feed:
 
     async def _encoded(self, position: int) -> AsyncGenerator[list[Frame]]:
         encoder, after = await self.encoder_at(position)
-        pieces = _Pieces(encoder, self._session_id, position, after, lambda: self._seq)
-        async for chunk in self._journal.scan(self._key, after=after, rows=FIRST_ROWS):
+        pieces = _Pieces(encoder, self.session_id, position, after, lambda: self._seq)
+        async for chunk in self.journal.scan(self.key, after=after, rows=FIRST_ROWS):
             async for piece in pieces.of(chunk.body):
                 first = pieces.small
                 yield piece
@@ -411,6 +382,7 @@ class Feed:
             reader.wake()
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Pieces:
     """The frames of a log from a cursor on, up to the seq `end`, in pieces for one write each.
 
@@ -419,67 +391,49 @@ class _Pieces:
     last piece was one of the first, `rest` what is not a piece yet.
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        session_id: str,
-        position: int,
-        after: int,
-        end: Callable[[], int],
-    ) -> None:
-        self.after = after
-        self.small = False
-        self.rest: list[Frame] = []
-        self._encoder = encoder
-        self._session_id = session_id
-        self._position = position
-        self._end = end
-        self._size, self._enough = 0, 1
+    encoder: Encoder
+    session_id: str
+    position: int
+    after: int
+    end: Callable[[], int]
+    small: bool = dataclasses.field(default=False, init=False)
+    rest: list[Frame] = dataclasses.field(default_factory=list, init=False)
+    _size: int = dataclasses.field(default=0, init=False)
+    _enough: int = dataclasses.field(default=1, init=False)
 
     async def of(self, body: bytes) -> AsyncIterator[list[Frame]]:
         """Yield the pieces of a journal's chunk."""
-        async for entry in entries_by_steps(body, self._session_id):
-            if entry.seq > self._end():
+        async for entry in entries_by_steps(body, self.session_id):
+            if entry.seq > self.end():
                 return
             if entry.seq > self.after:
                 self.after = entry.seq
-                for frame in self._encoder.feed(entry.without_quote()):
-                    if frame.cursor >= self._position:
+                for frame in self.encoder.feed(entry.without_quote()):
+                    if frame.cursor >= self.position:
                         self.rest.append(frame)
                         self._size += len(frame.data)
             if self._size >= self._enough:
-                self.small = self._enough < FRAME_BYTES
+                # What is smaller may be a comment only, and the first frame is still to come.
+                self.small = self._enough < 512
                 self._enough = min(2 * self._size, WRITE_BYTES)
                 piece, self.rest, self._size = self.rest, [], 0
                 yield piece
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Reader:
     """One open response. `position` is the cursor of the next frame it needs, `taken` where it is
     recorded."""
 
-    __slots__ = (
-        "_wake",
-        "chunked",
-        "last_write",
-        "live",
-        "minds_ends",
-        "position",
-        "taken",
-        "transport",
-    )
-
-    def __init__(
-        self, transport: asyncio.WriteTransport, *, position: int, chunked: bool, minds_ends: bool
-    ) -> None:
-        self.transport = transport
-        self.position = position
-        self.chunked = chunked
-        self.minds_ends = minds_ends
-        self.live = False
-        self.last_write = 0.0
-        self.taken: RecordedExchange | None = None
-        self._wake: asyncio.Future[None] | None = None
+    transport: asyncio.WriteTransport
+    _: dataclasses.KW_ONLY
+    position: int
+    chunked: bool
+    minds_ends: bool
+    live: bool = dataclasses.field(default=False, init=False)
+    last_write: float = dataclasses.field(default=0.0, init=False)
+    taken: RecordedExchange | None = dataclasses.field(default=None, init=False)
+    _wake: asyncio.Future[None] | None = dataclasses.field(default=None, init=False)
 
     def deliver(self, data: bytes, chunk: bytes, position: int, now: float) -> None:
         """Write frames straight to the transport; a reader that does not keep up stops being

@@ -20,10 +20,6 @@ PIECE_BYTES = 64 * 1024
 """Bytes of one write."""
 
 
-UNSENT_BYTES = 128 * 1024
-"""Bytes that wait in the kernel for a reader to make room."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamPlan:
     """How a face wants its stream.
@@ -48,7 +44,7 @@ class StreamPlan:
 
 
 @dataclasses.dataclass(slots=True)
-class Ending:
+class BodyEnd:
     """What is known of the end of a body: `ours` says that it is not the reader who makes it."""
 
     ours: bool = False
@@ -73,7 +69,7 @@ async def write_stream(
     *,
     first: bytes = b"",
     taken: RecordedExchange | None = None,
-    ending: Ending | None = None,
+    ending: BodyEnd | None = None,
 ) -> None:
     """Prepare `response` and write the feed's frames from cursor `position` until the plan's end or
     the reader's.
@@ -106,7 +102,7 @@ async def write_stream(
     reader.taken = taken
     reader.last_write = started
     feed.readers.add(reader)
-    ending = ending or Ending()
+    ending = ending or BodyEnd()
     try:
         if first:
             await write(response, first, plan.write_timeout, taken)
@@ -175,7 +171,7 @@ def limit_unsent(transport: asyncio.BaseTransport) -> None:
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
     if sock is not None and option is not None and sock.family != socket.AF_UNIX:
         with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
+            sock.setsockopt(socket.IPPROTO_TCP, option, 128 * 1024)
 
 
 async def _write_backlog(

@@ -32,7 +32,7 @@ from proxy.config.matrix import mapping_of
 from proxy.config.settings import SHADOWS, BackendSettings, Settings
 from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal
-from proxy.upstream.checking import Checked
+from proxy.upstream.backend_check import CheckResult
 from proxy.upstream.findings import Kind
 
 EXAMPLES = 3
@@ -181,7 +181,7 @@ class Planner:
     which `checked` was found, or which was not asked."""
 
     def __init__(
-        self, source: BackendSettings, target: BackendSettings, checked: Checked | None
+        self, source: BackendSettings, target: BackendSettings, checked: CheckResult | None
     ) -> None:
         self._source, self._target = source, target
         self._checked = checked
@@ -283,7 +283,7 @@ class Planner:
         return sorted(found, key=lambda one: (order.index(one.verdict), one.area, one.what))
 
 
-def _target_out(checked: Checked | None) -> TargetOut:
+def _target_out(checked: CheckResult | None) -> TargetOut:
     if checked is None:
         why = (
             "It was not asked: a plan from a journal's file asks no backend, `dragoman check` does."

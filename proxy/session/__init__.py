@@ -3,15 +3,16 @@
 `session` is the facade that the rest of the proxy uses, and says which rooms there are.
 """
 
+from proxy.session.accept import RESET_SECONDS
 from proxy.session.feeds import codec_of
-from proxy.session.intake import RESET_SECONDS
-from proxy.session.session import Session
+from proxy.session.session import Session, SessionContext
 from proxy.session.snapshots import SNAPSHOT_ENTRIES, told
 
 __all__ = [
     "RESET_SECONDS",
     "SNAPSHOT_ENTRIES",
     "Session",
+    "SessionContext",
     "codec_of",
     "told",
 ]

@@ -22,7 +22,7 @@ from adapters.model.session_info import check_metadata, merged
 from adapters.model.state import RECEIVED_KINDS, LogState
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
 from proxy.base.errors import InteractionConflict, SessionClosed
-from proxy.session.outbox import Input, Outbox
+from proxy.session.outbox import Outbox, OutboxInput
 from proxy.session.settlements import taken
 
 MOST_WAITING = 128
@@ -40,9 +40,6 @@ interrupts."""
 WENT_ON = "The person went on with another message."
 """Why what was asked is declined by a message."""
 
-RETRY_SECONDS = 2
-"""After how long a batch that found no room may be tried again."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
@@ -56,12 +53,12 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedBatch:
     """A batch that was taken: what the log says of it, and the inputs that go to the backend, in
     order."""
 
     events: list[ev.Event]
-    inputs: list[Input]
+    inputs: list[OutboxInput]
 
 
 def check_batch(commands: Sequence[cmd.AnyCommand]) -> None:
@@ -89,18 +86,16 @@ def beside(commands: Sequence[cmd.AnyCommand | None]) -> list[cmd.AnyCommand | N
     ]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Admission:
     """Decides about the commands for one session."""
 
-    __slots__ = ("_codec", "_outbox")
-
-    def __init__(self, codec: ClientCodec, outbox: Outbox) -> None:
-        self._codec = codec
-        self._outbox = outbox
+    codec: ClientCodec
+    outbox: Outbox
 
     def rebind(self, codec: ClientCodec) -> None:
         """Ask another codec what its backend can carry, from now on."""
-        self._codec = codec
+        self.codec = codec
 
     # Checking.
 
@@ -124,7 +119,7 @@ class Admission:
             case cmd.SendMessage():
                 command = self._check_message(command, state)
             case cmd.Steer():
-                native = self._codec.abilities["steer"].support is Support.NATIVE
+                native = self.codec.abilities["steer"].support is Support.NATIVE
                 # While something is asked, steering might withdraw it: then it waits as a message.
                 if not native or state.interactions or not state.busy:
                     command = cmd.SendMessage(content=(ev.Text(text=command.text),), policy="queue")
@@ -138,7 +133,7 @@ class Admission:
                 check_metadata(merged(state.about.metadata, command.metadata or {}))
             case _:
                 pass
-        self._codec.check(for_backend(command, state))
+        self.codec.check(for_backend(command, state))
         return command
 
     def check_room(self, commands: Sequence[cmd.AnyCommand], state: LogState) -> None:
@@ -151,7 +146,7 @@ class Admission:
         inputs = state.inputs
         waiting = sum(input_.kind in RECEIVED_KINDS for input_ in inputs.values())
         says = any(isinstance(command, cmd.SendMessage | cmd.Steer) for command in commands)
-        if says and waiting and (waiting >= MOST_WAITING or self._outbox.size > WAITING_BYTES):
+        if says and waiting and (waiting >= MOST_WAITING or self.outbox.size > WAITING_BYTES):
             raise self._full(f"{waiting} messages waiting")
         if len(inputs) >= MOST_INPUTS and not any(isinstance(c, cmd.Delete) for c in commands):
             raise self._full(f"{len(inputs)} inputs on their way")
@@ -160,11 +155,11 @@ class Admission:
         return DragomanError(
             f"The session has {what}; try again later.",
             code=ErrorCode.RATE_LIMITED,
-            details={"retry_after": RETRY_SECONDS},
+            details={"retry_after": 2},
         )
 
     def _works(self, state: LogState) -> bool:
-        return state.busy or self._outbox.working
+        return state.busy or self.outbox.working
 
     def _check_message(self, command: cmd.SendMessage, state: LogState) -> cmd.SendMessage:
         """Return the message as it is carried: what is said while a stop is under way waits for the
@@ -203,7 +198,7 @@ class Admission:
         return [
             open_.event
             for request_id, open_ in state.interactions.items()
-            if open_.claimed_by is None and request_id not in self._outbox.claims
+            if open_.claimed_by is None and request_id not in self.outbox.claims
         ]
 
     def declines(
@@ -218,7 +213,7 @@ class Admission:
             answer = declined(event, WENT_ON)
             try:
                 answer = self._check_answer(answer, state)
-                self._codec.check(answer)
+                self.codec.check(answer)
             except DragomanError:
                 return None
             found.append(answer)
@@ -240,7 +235,7 @@ class Admission:
                 f"The session has no request `{request_id}`.",
                 code=ErrorCode.UNKNOWN_INTERACTION,
             )
-        if open_.claimed_by is not None or request_id in self._outbox.claims:
+        if open_.claimed_by is not None or request_id in self.outbox.claims:
             raise InteractionConflict(
                 f"An answer to request `{request_id}` is under way.",
                 details={"outcome": "claimed"},
@@ -262,13 +257,13 @@ class Admission:
         request: Mapping[str, Any],
         now: int,
         new_id: Callable[[], str],
-    ) -> Admitted:
+    ) -> AdmittedBatch:
         """Take in a batch of commands that were checked just now, each with its id and its JSON.
 
         `request` is what the log notes of the request that gave them. `new_id` gives an id for each
         interrupt that a message brings with it.
         """
-        out = Admitted([], [])
+        out = AdmittedBatch([], [])
         brought = Origin(origin.by, None, trace=origin.trace)
         for command_id, command, body in batch:
             if command is None:
@@ -282,7 +277,7 @@ class Admission:
                     out.events.append(_accepted(one_id, one, mine, mine.details))
                     out.events.extend(self._follows(one_id, one, state, mine))
                     written = cmd.encode_command(one)
-                    out.inputs.append(self._outbox.accept(one_id, one, written, now))
+                    out.inputs.append(self.outbox.accept(one_id, one, written, now))
                 if declines := [one for one in first if isinstance(one, cmd.AnswerInteraction)]:
                     names = (*command.beside, *(one.request_id for one in declines))
                     command = command.model_copy(update={"beside": names})
@@ -293,7 +288,7 @@ class Admission:
             if self._is_kept_here(command, state):
                 out.events.extend(self._apply(command_id, command, state, now))
             else:
-                out.inputs.append(self._outbox.accept(command_id, command, body, now))
+                out.inputs.append(self.outbox.accept(command_id, command, body, now))
         return out
 
     def _brought_by(self, command: cmd.SendMessage, state: LogState) -> list[cmd.AnyCommand]:
@@ -322,7 +317,7 @@ class Admission:
                 )
             ]
         beside = isinstance(command, cmd.SendMessage) and bool(command.beside)
-        if beside or not state.interactions or not self._outbox.waits(command, state):
+        if beside or not state.interactions or not self.outbox.waits(command, state):
             return []
         turn = state.thread(ev.MAIN).turn
         if turn is None or turn.paused_on != "input":
@@ -343,10 +338,10 @@ class Admission:
         resets a session that the backend has never heard of."""
         if not isinstance(command, cmd.Reset | cmd.Archive | cmd.UpdateSession | cmd.Delete):
             return False
-        ability = self._codec.abilities[command.TYPE]
+        ability = self.codec.abilities[command.TYPE]
         if ability.support is Support.EMULATED and ability.local:
             return True
-        unmade = self._codec.native_id is None and not self._works(state)
+        unmade = self.codec.native_id is None and not self._works(state)
         return isinstance(command, cmd.Reset) and unmade
 
     def _apply(
@@ -356,7 +351,7 @@ class Admission:
         out: list[ev.Event] = [taken(command_id)]
         match command:
             case cmd.Reset():
-                out += self._outbox.left(state)
+                out += self.outbox.left(state)
                 out.append(ev.SessionEnded(thread_id=ev.MAIN, outcome="completed", synthetic=True))
             case cmd.Archive():
                 out.append(ev.SessionUpdated(thread_id=ev.MAIN, archived_at=now, synthetic=True))
@@ -371,7 +366,7 @@ class Admission:
                     )
                 )
             case cmd.Delete():
-                out += self._outbox.left(state)
+                out += self.outbox.left(state)
                 out.append(ev.SessionEnded(thread_id=ev.MAIN, outcome="deleted", synthetic=True))
             case _:
                 raise NotSupported(f"`{command.TYPE}` cannot be kept here.")

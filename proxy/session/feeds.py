@@ -4,6 +4,7 @@ each dialect has been given for ever."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -51,45 +52,26 @@ def _fixed(codec: CodecRow) -> tuple[str, Mapping[str, Any]]:
         return settings.pop(AGENT), settings
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Feeds:
     """The feeds of one session. `open` has those that were asked for, `stored_seq` is the newest
-    event that they may show."""
+    event that they may show. `settings` are those of the dialects as they are configured.
+    """
 
-    __slots__ = (
-        "_closed",
-        "_codecs",
-        "_journal",
-        "_leg",
-        "_row",
-        "_settings",
-        "_slots",
-        "open",
-        "stored_seq",
-    )
-
-    def __init__(
-        self,
-        row: SessionRow,
-        leg: BackendBinding,
-        *,
-        journal: Journal,
-        slots: asyncio.Semaphore,
-        settings: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        """Begin without any. `settings` are those of the dialects as they are configured."""
-        self._row = row
-        self._leg = leg
-        self._journal = journal
-        self._slots = slots
-        self._settings = settings
-        self._codecs: dict[str, CodecRow] = {}
-        self._closed = False
-        self.open: dict[FeedKey, Feed] = {}
-        self.stored_seq = 0
+    row: SessionRow
+    leg: BackendBinding
+    _: dataclasses.KW_ONLY
+    journal: Journal
+    slots: asyncio.Semaphore
+    settings: Mapping[str, Mapping[str, Any]]
+    _codecs: dict[str, CodecRow] = dataclasses.field(default_factory=dict, init=False)
+    _closed: bool = dataclasses.field(default=False, init=False)
+    open: dict[FeedKey, Feed] = dataclasses.field(default_factory=dict, init=False)
+    stored_seq: int = dataclasses.field(default=0, init=False)
 
     def rebind(self, leg: BackendBinding) -> None:
         """Show another backend to those dialects that have not shown one yet."""
-        self._leg = leg
+        self.leg = leg
 
     @property
     def readers(self) -> int:
@@ -116,14 +98,14 @@ class Feeds:
         if feed is None:
             make_encoder = self.encoders(dialect, thread_id, form)
             feed = self.open[key] = Feed(
-                self._journal,
-                self._row.key,
-                self._row.id,
+                self.journal,
+                self.row.key,
+                self.row.id,
                 make_encoder,
                 lambda: self.stored_seq,
                 name=f"{dialect}{form and '.'}{form}/{thread_id}",
                 prepare=None if dialect in self._codecs else lambda: self._fix(dialect),
-                slots=self._slots,
+                slots=self.slots,
             )
             if self._closed:
                 feed.close()
@@ -145,7 +127,7 @@ class Feeds:
         if form:
             assert known.face is not None
             settings = {**settings, **known.face.forms[form]}
-        context = EncoderContext(self._row.id, self._row.secret, thread_id, agent, settings)
+        context = EncoderContext(self.row.id, self.row.secret, thread_id, agent, settings)
         if codec.version != make.version:
             newest = make.version
             make = known.older.get(codec.version)
@@ -161,19 +143,19 @@ class Feeds:
         """Return the settings that shape the frames of a dialect: those that were configured when
         the session was first read in it."""
         codec = self._codecs.get(dialect)
-        return self._settings.get(dialect, {}) if codec is None else _fixed(codec)[1]
+        return self.settings.get(dialect, {}) if codec is None else _fixed(codec)[1]
 
     def _codec(self, dialect: str) -> CodecRow:
         codec = self._codecs.get(dialect)
         if codec is None:
-            codec = codec_of(dialect, self._leg.backend, self._settings.get(dialect, {}))
+            codec = codec_of(dialect, self.leg.backend, self.settings.get(dialect, {}))
         return codec
 
     async def _fix(self, dialect: str) -> None:
         """Fix how a dialect shows the session, before it shows anything."""
         if dialect not in self._codecs:
             codec = self._codec(dialect)
-            self._codecs[dialect] = await self._journal.fix_codec(self._row.key, codec)
+            self._codecs[dialect] = await self.journal.fix_codec(self.row.key, codec)
 
     @property
     def behind(self) -> bool:
@@ -188,7 +170,7 @@ class Feeds:
             try:
                 await self.get(dialect, ev.MAIN).catch_up()
             except Exception:  # noqa: BLE001 - anybody who reads hears of what is wrong
-                _log.exception("session `%s`: no snapshots for `%s`", self._row.id, dialect)
+                _log.exception("session `%s`: no snapshots for `%s`", self.row.id, dialect)
 
     def end(self) -> None:
         """End all readers; who comes later is told to come back."""

@@ -28,7 +28,7 @@ HEARD = frozenset(
         ev.SessionEnded,
     )
 )
-"""The types of the events that `Messages.hear` looks at."""
+"""The types of the events that `MessageTracker.hear` looks at."""
 
 _BACKEND = "backend"
 """Who gave an input that the backend got from others than us."""
@@ -47,7 +47,7 @@ _TURNS: Mapping[str, tuple[MessageOutcome, Code]] = {
 """How the messages of a turn end, by the outcome of the turn."""
 
 
-class Concluded(NamedTuple):
+class MessageResult(NamedTuple):
     """A message that is over, the face that it came in by, and the `traceparent` that it came
     with."""
 
@@ -66,22 +66,20 @@ class _Stage(enum.StrEnum):
 
 
 @dataclasses.dataclass(slots=True)
-class _Message:
+class _MessageProgress:
     face: str | None
     trace: str | None
     stage: _Stage = _Stage.ACCEPTED
 
-    def end(self, name: str, outcome: MessageOutcome, code: Code) -> Concluded:
-        return Concluded(name, self.face, outcome, code, self.trace)
+    def end(self, name: str, outcome: MessageOutcome, code: Code) -> MessageResult:
+        return MessageResult(name, self.face, outcome, code, self.trace)
 
 
-class Messages:
+@dataclasses.dataclass(slots=True, eq=False)
+class MessageTracker:
     """The messages of one session that are not over."""
 
-    __slots__ = ("_open",)
-
-    def __init__(self) -> None:
-        self._open: dict[str, _Message] = {}
+    _open: dict[str, _MessageProgress] = dataclasses.field(default_factory=dict, init=False)
 
     @property
     def trace(self) -> str | None:
@@ -91,14 +89,14 @@ class Messages:
         working.sort(key=lambda one: one.stage is not _Stage.IN_TURN)
         return working[0].trace if working else None
 
-    def hear(self, event: ev.Event) -> list[Concluded]:
+    def hear(self, event: ev.Event) -> list[MessageResult]:
         """Hear an event of one of the types in `HEARD`; return the messages that end with it."""
         if event.thread_id != ev.MAIN:
             return []
         match event:
             case ev.InputAccepted():
                 if event.kind in RECEIVED_KINDS and event.by != _BACKEND:
-                    self._open[event.command_id] = _Message(event.face, event.trace)
+                    self._open[event.command_id] = _MessageProgress(event.face, event.trace)
             case ev.InputSettled():
                 return self._settle(event)
             case ev.MessageReceived() | ev.GuidanceReceived():
@@ -124,7 +122,7 @@ class Messages:
                 return self._end(outcome, code, *_Stage)
         return []
 
-    def _settle(self, event: ev.InputSettled) -> list[Concluded]:
+    def _settle(self, event: ev.InputSettled) -> list[MessageResult]:
         name = event.command_id
         one = self._open.get(name)
         if one is None:
@@ -143,7 +141,7 @@ class Messages:
                 ]
         return [one.end(name, MessageOutcome.REFUSED, Code.of(event.error, Code.OTHER))]
 
-    def _end(self, outcome: MessageOutcome, code: Code, *stages: _Stage) -> list[Concluded]:
+    def _end(self, outcome: MessageOutcome, code: Code, *stages: _Stage) -> list[MessageResult]:
         over = [name for name, one in self._open.items() if one.stage in stages]
         return [self._open.pop(name).end(name, outcome, code) for name in over]
 
@@ -158,5 +156,5 @@ class Messages:
             ValueError, TypeError: it is of no use.
         """
         self._open = {
-            name: _Message(face, trace, _Stage(stage)) for name, face, trace, stage in value
+            name: _MessageProgress(face, trace, _Stage(stage)) for name, face, trace, stage in value
         }

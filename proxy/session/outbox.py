@@ -1,10 +1,10 @@
 """The outbox: the fate of every input from its acceptance to its settlement.
 
-Theory of operation. An `Input` is a command that a frontend gave. It is stored as accepted before
-the frontend gets its 2xx, as sent before the request leaves, and as settled with the event that
-says so. `MOVES` has the fates between and what may follow each; an input leaves the outbox when it
-is settled, which it may be in any fate. The journal keeps the `CommandRow` of each, but for sealed
-answers, whose value is stored nowhere.
+Theory of operation. An `OutboxInput` is a command that a frontend gave. It is stored as accepted
+before the frontend gets its 2xx, as sent before the request leaves, and as settled with the event
+that says so. `MOVES` has the fates between and what may follow each; an input leaves the outbox
+when it is settled, which it may be in any fate. The journal keeps the `CommandRow` of each, but for
+sealed answers, whose value is stored nowhere.
 
 Messages wait in order until the turn is over. Interrupts and resets wait beside them, as they may
 stop a message that is on its way: they go as soon as the backend can carry them out. All else goes
@@ -83,7 +83,7 @@ _BEGINS = frozenset(
 
 
 @dataclasses.dataclass(slots=True)
-class Input:
+class OutboxInput:
     """A command on its way. `number` is its place in the order of acceptance.
 
     `body` is the command as the journal keeps it, None of a sealed answer; `at` is when the journal
@@ -108,26 +108,25 @@ class Input:
         self.fate = fate
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Outbox:
-    """The inputs of one session that are not settled, in the order of their acceptance."""
+    """The inputs of one session that are not settled, in the order of their acceptance.
 
-    __slots__ = ("_codec", "_inputs", "_next_number", "_owed", "_retires", "_session", "claims")
+    `session` is the journal's key; the codec is asked for its abilities only.
+    """
 
-    def __init__(self, session: int, codec: ClientCodec) -> None:
-        """Begin empty. `session` is the journal's key; of the codec only the abilities are
-        asked."""
-        self._session = session
-        self._codec = codec
-        self._inputs: dict[str, Input] = {}
-        self._next_number = 1
-        self._owed: set[str] = set()
-        self._retires = False
-        self.claims: set[str] = set()
-        """The requests that a sealed answer on its way has claimed: the log knows of none."""
+    session: int
+    codec: ClientCodec
+    _inputs: dict[str, OutboxInput] = dataclasses.field(default_factory=dict, init=False)
+    _next_number: int = dataclasses.field(default=1, init=False)
+    _owed: set[str] = dataclasses.field(default_factory=set, init=False)
+    _retires: bool = dataclasses.field(default=False, init=False)
+    claims: set[str] = dataclasses.field(default_factory=set, init=False)
+    """The requests that a sealed answer on its way has claimed: the log knows of none."""
 
     def rebind(self, codec: ClientCodec) -> None:
         """Ask another codec for its abilities from now on."""
-        self._codec = codec
+        self.codec = codec
 
     # What is in it.
 
@@ -135,27 +134,27 @@ class Outbox:
         """Say whether an input is here."""
         return command_id in self._inputs
 
-    def get(self, command_id: str) -> Input | None:
+    def get(self, command_id: str) -> OutboxInput | None:
         """Return an input that is not settled."""
         return self._inputs.get(command_id)
 
-    def rows(self, inputs: Iterable[Input]) -> list[CommandRow]:
+    def rows(self, inputs: Iterable[OutboxInput]) -> list[CommandRow]:
         """Return what the journal is to keep of inputs; nothing of a sealed one."""
         return [
             CommandRow(
-                self._session, one.number, one.command_id, STORED_AS[one.fate], one.body, one.at
+                self.session, one.number, one.command_id, STORED_AS[one.fate], one.body, one.at
             )
             for one in inputs
             if one.body is not None
         ]
 
-    def stored(self, command_ids: Iterable[str]) -> list[Input]:
+    def stored(self, command_ids: Iterable[str]) -> list[OutboxInput]:
         """Return those of these inputs that the journal keeps as not settled."""
         found = [self._inputs[name] for name in command_ids if name in self._inputs]
         return [one for one in found if one.body is not None]
 
     @property
-    def queue(self) -> list[Input]:
+    def queue(self) -> list[OutboxInput]:
         """Return the messages that wait for their turn, in order."""
         return [one for one in self._waiting() if not _stops(one.command)]
 
@@ -208,13 +207,13 @@ class Outbox:
     def _occupied(self) -> bool:
         return any(True for _ in self._under_way())
 
-    def _stored(self) -> Iterator[Input]:
+    def _stored(self) -> Iterator[OutboxInput]:
         return (one for one in self._inputs.values() if one.body is not None)
 
-    def _waiting(self) -> Iterator[Input]:
+    def _waiting(self) -> Iterator[OutboxInput]:
         return (one for one in self._inputs.values() if one.fate is Fate.QUEUED)
 
-    def _under_way(self) -> Iterator[Input]:
+    def _under_way(self) -> Iterator[OutboxInput]:
         """Yield what no message may overtake: messages whose fate at the backend is open, and
         whatever the stream is read for."""
         for one in self._inputs.values():
@@ -224,10 +223,12 @@ class Outbox:
 
     # What comes in.
 
-    def accept(self, command_id: str, command: cmd.AnyCommand, body: bytes, now: int) -> Input:
+    def accept(
+        self, command_id: str, command: cmd.AnyCommand, body: bytes, now: int
+    ) -> OutboxInput:
         """Take a command that is accepted, with its JSON; nothing is done about it before
         `line_up`."""
-        made = Input(command_id, command, 0, None, now)
+        made = OutboxInput(command_id, command, 0, None, now)
         if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:
             # The value is nowhere but here: what a crash cuts off cannot be sent again.
             self.claims.add(command.request_id)
@@ -237,18 +238,18 @@ class Outbox:
         self._inputs[command_id] = made
         return made
 
-    def load(self, row: CommandRow, command: cmd.AnyCommand) -> Input:
+    def load(self, row: CommandRow, command: cmd.AnyCommand) -> OutboxInput:
         """Take up what the journal has kept of an input."""
         fate = Fate.ACCEPTED if row.status == "accepted" else Fate.SENT
-        made = Input(row.command_id, command, row.number, row.body, row.at, fate)
+        made = OutboxInput(row.command_id, command, row.number, row.body, row.at, fate)
         self._inputs[row.command_id] = made
         self._next_number = row.number + 1
         return made
 
-    def line_up(self, inputs: Iterable[Input], state: LogState) -> list[Input]:
+    def line_up(self, inputs: Iterable[OutboxInput], state: LogState) -> list[OutboxInput]:
         """Put messages in the queue and what stops them beside it; return the rest, which goes at
         once."""
-        at_once: list[Input] = []
+        at_once: list[OutboxInput] = []
         for one in inputs:
             if self.waits(one.command, state) or _stops(one.command):
                 one.move(Fate.QUEUED)
@@ -257,7 +258,7 @@ class Outbox:
                 at_once.append(one)
         return at_once
 
-    def take_up(self, one: Input) -> bool:
+    def take_up(self, one: OutboxInput) -> bool:
         """Line up an input that was accepted before a restart; say whether it goes at once. A
         message waits, whatever it would do in the turn that it was for."""
         if isinstance(one.command, cmd.SendMessage) or _stops(one.command):
@@ -272,7 +273,7 @@ class Outbox:
         Nothing withdraws what is answered, nor while the fate of a message before it is open."""
         if not isinstance(command, cmd.SendMessage):
             return False
-        if self._codec.abilities["steer"].support is not Support.NATIVE or not state.busy:
+        if self.codec.abilities["steer"].support is not Support.NATIVE or not state.busy:
             return True
         if state.stopped or any(_stops(one.command) for one in self._inputs.values()):
             return True
@@ -289,7 +290,7 @@ class Outbox:
 
     # What goes out.
 
-    def next_message(self, state: LogState) -> Input | None:
+    def next_message(self, state: LogState) -> OutboxInput | None:
         """Return the message that may go to the backend now, if there is one."""
         first = self._first(state)
         if first is None:
@@ -300,7 +301,7 @@ class Outbox:
             return None
         return first
 
-    def declining(self, state: LogState) -> Input | None:
+    def declining(self, state: LogState) -> OutboxInput | None:
         """Return the next message, if what is asked is declined for it and nothing stops that."""
         first = self._first(state)
         if first is None or first.policy != "decline" or state.stopped:
@@ -320,7 +321,7 @@ class Outbox:
         with_them = beside and set(answered).issuperset(beside)
         return (first.command_id, first.command) if with_them else None
 
-    def _first(self, state: LogState) -> Input | None:
+    def _first(self, state: LogState) -> OutboxInput | None:
         """Return the first message in the queue, if none is on its way that it must not overtake,
         nor an interrupt, and no reset loses it."""
         first = next((one for one in self._waiting() if not _stops(one.command)), None)
@@ -331,11 +332,11 @@ class Outbox:
         """Record that a message leaves the queue, to be sent now."""
         self._inputs[command_id].move(Fate.LEAVING)
 
-    def due_stops(self, state: LogState) -> tuple[list[Input], list[Input]]:
+    def due_stops(self, state: LogState) -> tuple[list[OutboxInput], list[OutboxInput]]:
         """Return the interrupts and resets that go now, and those for which nothing is left to
         stop: a turn that begins later is another one."""
-        due: list[Input] = []
-        vain: list[Input] = []
+        due: list[OutboxInput] = []
+        vain: list[OutboxInput] = []
         for one in list(self._waiting()):
             if _stops(one.command) and not self._is_early(one, state):
                 if isinstance(one.command, cmd.Reset) or state.busy:
@@ -345,12 +346,12 @@ class Outbox:
                     vain.append(one)
         return due, vain
 
-    def _is_early(self, stop: Input, state: LogState) -> bool:
+    def _is_early(self, stop: OutboxInput, state: LogState) -> bool:
         """Say whether the backend cannot carry out yet what is to stop a message. An interrupt
         before its turn is accepted and does nothing, and what one does beside another is not
         known; a reset before its session exists has no address."""
         if isinstance(stop.command, cmd.Reset):
-            held_back = self._codec.held_back
+            held_back = self.codec.held_back
             return any(one.command_id not in held_back for one in self._under_way())
         if self.halting:
             return True
@@ -360,7 +361,7 @@ class Outbox:
             return True
         return any(message.number < stop.number for message in self.queue)
 
-    def send(self, command_ids: Iterable[str], now: int) -> list[Input]:
+    def send(self, command_ids: Iterable[str], now: int) -> list[OutboxInput]:
         """Record that the commands of a call are about to be stored as sent, and return them."""
         found = [self._inputs[name] for name in command_ids if name in self._inputs]
         for one in found:
@@ -388,7 +389,7 @@ class Outbox:
             self._retires = True
         if one.body is None:
             return None
-        return CommandRow(self._session, one.number, one.command_id, "settled", one.body, now)
+        return CommandRow(self.session, one.number, one.command_id, "settled", one.body, now)
 
     def left(self, state: LogState, told: Collection[str] = ()) -> list[ev.Event]:
         """Return the settlements of what is open when the session ends, but for those that the
@@ -398,7 +399,7 @@ class Outbox:
     def _left(self, command_id: str) -> ev.Event:
         one = self._inputs.get(command_id)
         never = one is not None and one.fate is Fate.QUEUED
-        if never or command_id in self._codec.held_back:
+        if never or command_id in self.codec.held_back:
             return withdrawn(command_id, "The session ended before it was sent.")
         if one is not None and isinstance(one.command, cmd.Reset):
             return taken(command_id)

@@ -3,6 +3,7 @@ became of its reply. `proxy.base.repeats` says what a repeat is."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from proxy.base.clock import Clock
 from proxy.base.repeats import REQUEST, SeenRequest, Submission, identity
 from proxy.base.rows import AliasKind
 from proxy.journal.base import Journal, Write
-from proxy.session.record import Record
+from proxy.session.log_writer import LogWriter
 
 
 def noted(
@@ -24,17 +25,15 @@ def noted(
     return {REQUEST: identity(submission, request_id, sealed=sealed)}
 
 
-class Replies:
-    """The replies to the newest requests of one session."""
+@dataclasses.dataclass(slots=True, eq=False)
+class RequestReplies:
+    """The replies to the newest requests of one session; `key` is the journal's for it."""
 
-    __slots__ = ("_clock", "_journal", "_key", "_record")
-
-    def __init__(self, key: int, *, journal: Journal, clock: Clock, record: Record) -> None:
-        """Begin; `key` is the journal's for the session."""
-        self._key = key
-        self._journal = journal
-        self._clock = clock
-        self._record = record
+    key: int
+    _: dataclasses.KW_ONLY
+    journal: Journal
+    clock: Clock
+    log: LogWriter
 
     def repeated(self, submission: Submission) -> list[str] | None:
         """Return the ids of the commands that a request gave which this one repeats, or None: then
@@ -43,7 +42,7 @@ class Replies:
         Raises:
             DragomanError: its `Idempotency-Key` is another request's.
         """
-        known = self._record.requests.find(submission, self._clock.now())
+        known = self.log.requests.find(submission, self.clock.now())
         if known is None:
             return None
         if known.lost_at is not None:
@@ -55,16 +54,16 @@ class Replies:
 
     def accepted(self, submission: Submission | None, request_id: str) -> None:
         """Let a request that was stored tell what becomes of its reply."""
-        known = self._record.requests.get(request_id)
+        known = self.log.requests.get(request_id)
         if submission is not None and known is not None:
             submission.accept(known, self._replied)
 
     def _replied(self, request: SeenRequest, whole: bool) -> None:
         """Hear whether the reply to a request was written to its end."""
         if not whole:
-            request.lost_at = self._clock.now()
+            request.lost_at = self.clock.now()
             self._name(AliasKind.LOST, request)
 
     def _name(self, kind: AliasKind, request: SeenRequest) -> None:
         name = (kind, request.id)
-        self._journal.submit(Write(self._key, aliases=[name], at=self._record.at))
+        self.journal.submit(Write(self.key, aliases=[name], at=self.log.at))

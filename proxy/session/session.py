@@ -6,8 +6,8 @@ before the request leaves, `settled` with the events that say so. The session ke
 the face promised, whatever the backend would do by itself.
 
 This is the facade that the rest of the proxy uses. Its rooms, each of which knows only those after
-it: `intake`, `sending`, `reading`, `replies`, `record`, `snapshots`, `feeds`, `admission`,
-`outbox`. What a room tells those above it goes through `work.Upward`.
+it: `accept`, `outbound`, `inbound`, `replies`, `log_writer`, `snapshots`, `feeds`, `admission`,
+`outbox`. What a room tells those above it goes through `task_scope.SessionCallbacks`.
 
 Why one room: it is the facade, with a method for each thing that others ask of a session.
 """
@@ -15,6 +15,7 @@ Why one room: it is the facade, with a method for each thing that others ask of 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -36,84 +37,89 @@ from proxy.base.tasks import Tasks
 from proxy.fanout.hub import Feed
 from proxy.journal.base import Journal
 from proxy.recording.session import SessionCapture
+from proxy.session.accept import CommandAcceptor
 from proxy.session.admission import Admission, Origin
 from proxy.session.feeds import Feeds
-from proxy.session.intake import Intake
+from proxy.session.inbound import InboundReader
+from proxy.session.log_writer import LogWriter
+from proxy.session.outbound import CommandSender
 from proxy.session.outbox import Outbox
-from proxy.session.reading import Reading
-from proxy.session.record import Record
-from proxy.session.replies import Replies
-from proxy.session.sending import Sending
+from proxy.session.replies import RequestReplies
 from proxy.session.snapshots import may_have_one
-from proxy.session.work import Upward, Work
+from proxy.session.task_scope import SessionCallbacks, TaskScope
 from proxy.telemetry.spans import SessionSpans
 from proxy.upstream.client import Upstream
 
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SessionContext:
+    """What all sessions of a server have in common. `slots` are for who reads history, `faces` are
+    the settings of the dialects as they are configured."""
+
+    journal: Journal
+    tasks: Tasks
+    clock: Clock
+    ids: IdSource
+    slots: asyncio.Semaphore
+    keep_frames: bool
+    faces: Mapping[str, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
 class Session:
-    """A session in memory. Made by `proxy.sessions.sessions`, which also puts it away."""
+    """A session in memory. Made by `proxy.sessions.sessions`, which also puts it away.
 
-    __slots__ = (
-        "__weakref__",
-        "_admission",
-        "_broken",
-        "_clock",
-        "_feeds",
-        "_intake",
-        "_journal",
-        "_loaded",
-        "_outbox",
-        "_reading",
-        "_record",
-        "_replies",
-        "_sending",
-        "_upward",
-        "_work",
-        "codec",
-        "holders",
-        "id",
-        "leg",
-        "row",
-        "used_at",
-    )
+    `patience` and `silence` are those of its backend, in ms: see `InboundReader`. `broken`,
+    `deleted` and `rested` hear what becomes of it.
+    """
 
-    def __init__(
+    row: SessionRow
+    leg: BackendBinding
+    context: SessionContext
+    _: dataclasses.KW_ONLY
+    codec: ClientCodec
+    upstream: dataclasses.InitVar[Upstream]
+    broken: Callable[[Session], None]
+    deleted: dataclasses.InitVar[Callable[[Session], None]]
+    rested: dataclasses.InitVar[Callable[[Session, int], None]]
+    patience: dataclasses.InitVar[int | None]
+    silence: dataclasses.InitVar[int]
+    capture: dataclasses.InitVar[SessionCapture | None]
+    spans: dataclasses.InitVar[SessionSpans | None]
+    used_at: float = dataclasses.field(init=False)
+    holders: int = dataclasses.field(default=0, init=False)
+    """How many requests look at it: it stays in memory until they are answered."""
+    _loaded: bool = dataclasses.field(default=False, init=False)
+    _callbacks: SessionCallbacks = dataclasses.field(default_factory=SessionCallbacks, init=False)
+    _scope: TaskScope = dataclasses.field(init=False)
+    _outbox: Outbox = dataclasses.field(init=False)
+    _feeds: Feeds = dataclasses.field(init=False)
+    _log: LogWriter = dataclasses.field(init=False)
+    _replies: RequestReplies = dataclasses.field(init=False)
+    _inbound: InboundReader = dataclasses.field(init=False)
+    _admission: Admission = dataclasses.field(init=False)
+    _sender: CommandSender = dataclasses.field(init=False)
+    _acceptor: CommandAcceptor = dataclasses.field(init=False)
+
+    def __post_init__(
         self,
-        row: SessionRow,
-        leg: BackendBinding,
-        *,
-        journal: Journal,
-        codec: ClientCodec,
         upstream: Upstream,
-        tasks: Tasks,
-        clock: Clock,
-        ids: IdSource,
-        broken: Callable[[Session], None],
         deleted: Callable[[Session], None],
         rested: Callable[[Session, int], None],
-        keep_frames: bool,
         patience: int | None,
-        quiet: int,
-        face_settings: Mapping[str, Mapping[str, Any]],
-        slots: asyncio.Semaphore,
+        silence: int,
         capture: SessionCapture | None,
         spans: SessionSpans | None,
     ) -> None:
-        self.id = row.id
-        self.row = row
-        self.leg = leg
-        self.codec = codec
-        self._journal = journal
-        self._clock = clock
-        self._broken = broken
-        self._loaded = False
-        self._upward = upward = Upward()
-        self._work = work = Work(row.id, tasks, upward)
+        context, row, leg, codec = self.context, self.row, self.leg, self.codec
+        journal, clock, ids = context.journal, context.clock, context.ids
+        callbacks = self._callbacks
+        self._scope = scope = TaskScope(row.id, context.tasks, callbacks)
         self._outbox = Outbox(row.key, codec)
-        self._feeds = Feeds(row, leg, journal=journal, slots=slots, settings=face_settings)
-        self._record = Record(
+        self._feeds = Feeds(row, leg, journal=journal, slots=context.slots, settings=context.faces)
+        self._log = LogWriter(
             row,
             leg,
             journal=journal,
@@ -122,75 +128,78 @@ class Session:
             clock=clock,
             outbox=self._outbox,
             feeds=self._feeds,
-            work=work,
-            upward=upward,
+            scope=scope,
+            callbacks=callbacks,
             capture=capture,
             spans=spans,
         )
-        self._replies = Replies(row.key, journal=journal, clock=clock, record=self._record)
-        self._reading = Reading(
+        self._replies = RequestReplies(row.key, journal=journal, clock=clock, log=self._log)
+        self._inbound = InboundReader(
             leg,
             journal=journal,
             codec=codec,
             upstream=upstream,
             clock=clock,
             fraction=ids.fraction,
-            record=self._record,
-            work=work,
-            upward=upward,
+            log=self._log,
+            scope=scope,
+            callbacks=callbacks,
             patience=patience,
-            quiet=quiet,
-            keep_frames=keep_frames,
+            quiet=silence,
+            keep_frames=context.keep_frames,
         )
         self._admission = Admission(codec, self._outbox)
-        self._sending = Sending(
+        self._sender = CommandSender(
             codec=codec,
             admission=self._admission,
             clock=clock,
             ids=ids,
             outbox=self._outbox,
-            record=self._record,
-            reading=self._reading,
-            work=work,
+            log=self._log,
+            inbound=self._inbound,
+            scope=scope,
         )
-        self._intake = Intake(
+        self._acceptor = CommandAcceptor(
             row.id,
             journal=journal,
             clock=clock,
             ids=ids,
             admission=self._admission,
             outbox=self._outbox,
-            record=self._record,
+            log=self._log,
             replies=self._replies,
-            sending=self._sending,
-            work=work,
+            sender=self._sender,
+            scope=scope,
         )
-        upward.go_on = self._sending.go_on
-        upward.wake = self._reading.wake
-        upward.broke = self._reading.give_up
-        upward.lost = self._fail
-        upward.erased = lambda: deleted(self)
-        upward.rested = lambda seq: rested(self, seq)
+        callbacks.go_on = self._sender.go_on
+        callbacks.wake = self._inbound.wake
+        callbacks.broke = self._inbound.give_up
+        callbacks.lost = self._fail
+        callbacks.erased = lambda: deleted(self)
+        callbacks.rested = lambda seq: rested(self, seq)
         self.used_at = clock.monotonic()
-        self.holders = 0
-        """How many requests look at it: it stays in memory until they are answered."""
 
     # What others ask of it.
 
     @property
+    def id(self) -> str:
+        """Return its public id."""
+        return self.row.id
+
+    @property
     def state(self) -> LogState:
         """Return what is open, as of the newest event, stored or on its way."""
-        return self._record.state
+        return self._log.state
 
     @property
     def repairs(self) -> Mapping[Rule, int]:
         """Return how often each rule of the normalizer was used."""
-        return self._record.repairs
+        return self._log.repairs
 
     @property
     def reconnecting_since(self) -> int | None:
         """Return since when the backend's stream is wanted and cannot be had, in Unix ms."""
-        return self._reading.reconnecting_since
+        return self._inbound.reconnecting_since
 
     @property
     def readers(self) -> int:
@@ -205,7 +214,7 @@ class Session:
     @property
     def closed(self) -> bool:
         """Say whether it has left memory."""
-        return self._work.closed
+        return self._scope.closed
 
     @property
     def quiet(self) -> bool:
@@ -216,11 +225,11 @@ class Session:
     @property
     def idle(self) -> bool:
         """Say whether nothing is under way but that somebody may read."""
-        return self._work.stranded is not None or not (
-            not self._record.stored
+        return self._scope.stranded is not None or not (
+            not self._log.stored
             or self.state.busy
             or self._outbox.busy
-            or self._work.running - set(self._reading.streams.values())
+            or self._scope.running - set(self._inbound.streams.values())
         )
 
     @property
@@ -245,7 +254,7 @@ class Session:
 
     def news(self) -> asyncio.Event:
         """Return an event that is set when more is stored, or when the session leaves memory."""
-        return self._record.news()
+        return self._log.news()
 
     def open_interactions(self) -> list[ev.InteractionRequested]:
         """Return the open interactions, oldest first."""
@@ -258,7 +267,7 @@ class Session:
     def webhook(self, request_id: str) -> str | None:
         """Return the OAuth callback URL of an open sign-in at the backend, or None."""
         open_ = self.state.interactions.get(request_id)
-        if self._work.stranded or open_ is None:
+        if self._scope.stranded or open_ is None:
             return None
         return self.codec.webhook(open_.native_id)
 
@@ -297,11 +306,11 @@ class Session:
         if new.codec is not None:
             self._feeds.fix([new.codec])
         for event in first:
-            self._record.made(event)
+            self._log.made(event)
         self.feed(self.row.dialect)
-        self.used_at = self._clock.monotonic()
+        self.used_at = self.context.clock.monotonic()
         origin = Origin(by, self.row.dialect, trace=traces.current.get())
-        return await self._intake.submit(
+        return await self._acceptor.submit(
             commands, origin, blobs=blobs or {}, submission=submission, first=first, new=new
         )
 
@@ -312,22 +321,22 @@ class Session:
         Where what is stored beside the log cannot be read, the log alone is there for readers.
         """
         self._loaded = True
-        key, record = self.row.key, self._record
+        key, log = self.row.key, self._log
         if may_have_one(self.row):
-            codecs, _ = await asyncio.gather(self._journal.codecs(key), record.begin())
+            codecs, _ = await asyncio.gather(self.context.journal.codecs(key), log.begin())
         else:
-            codecs = await self._journal.codecs(key)
+            codecs = await self.context.journal.codecs(key)
         self._feeds.fix(codecs)
-        await record.load()
-        record.requests.lose(names)
-        rows = await self._journal.commands(key)
+        await log.load()
+        log.requests.lose(names)
+        rows = await self.context.journal.commands(key)
         try:
             self._put_back()
             commands = [_command_of(self.id, row) for row in rows]
         except JournalCorrupt as error:
             self._strand(error)
         else:
-            self._sending.take_up(list(zip(rows, commands, strict=True)))
+            self._sender.take_up(list(zip(rows, commands, strict=True)))
 
     def _put_back(self) -> None:
         """Put the codec back where it was.
@@ -341,33 +350,33 @@ class Session:
     def _strand(self, error: JournalError) -> None:
         """Leave the backend alone and take nothing: what is stored of it stays as it is, for a
         release that can read it. The log is whole, and is shown."""
-        self._work.stranded = error
+        self._scope.stranded = error
         metrics.STRANDED.inc()
         _log.error("session `%s` can be read only: %s", self.id, error.whole)
 
     def drain(self) -> None:
         """End all readers and send no further message; what is on its way to the backend goes on,
         and so does what it says."""
-        self._work.draining = True
-        self._record.tell_news()
+        self._scope.draining = True
+        self._log.tell_news()
         self._feeds.end()
 
     def close(self) -> None:
         """Stop all that runs, end all readers; what was under way is taken up by the next
         `load`."""
-        self._work.closed = True
-        self._record.held.clear()
-        self._record.tell_news()
-        self._work.close()
-        self._reading.close()
+        self._scope.closed = True
+        self._log.held.clear()
+        self._log.tell_news()
+        self._scope.close()
+        self._inbound.close()
         self._feeds.close()
-        self._record.close()
-        self._upward.cut()
+        self._log.close()
+        self._callbacks.cut()
 
     def _fail(self) -> None:
         """Leave memory. The next request loads the session anew."""
         if not self.closed:
-            self._broken(self)
+            self.broken(self)
             self.close()
 
     async def tell(self, events: Sequence[ev.Event]) -> None:
@@ -376,9 +385,9 @@ class Session:
         Raises:
             JournalError: they could not be stored.
         """
-        self._work.check_usable()
-        stored = self._record.emit(events)
-        await self._record.until_stored(stored)
+        self._scope.check_usable()
+        stored = self._log.emit(events)
+        await self._log.until_stored(stored)
 
     async def settle(self, *, by: str) -> bool:
         """Bring the session to rest whatever its backend says: the turn ends as failed, what it has
@@ -389,23 +398,23 @@ class Session:
             DragomanError: a reset, an archive or the like is on its way.
             JournalError: it could not be stored.
         """
-        self._work.check_usable()
+        self._scope.check_usable()
         if self._outbox.administering:
             text = "A reset, an archive or the like is on its way; it is decided within a minute."
             raise DragomanError(text, code=ErrorCode.BUSY)
-        record, queued = self._record, {one.command_id for one in self._outbox.queue}
+        log, queued = self._log, {one.command_id for one in self._outbox.queue}
         if not (self.state.busy or self._outbox.owed or self.state.inputs.keys() - queued):
             return False
         # An administrator's name is nothing for frontends.
         who = f"`{by}`" if by == self.row.owner else "An administrator"
         error = DragomanError(f"{who} brought the session to rest.", code=ErrorCode.NOT_ACTIVE)
         info = ev.ErrorInfo(code=SETTLED, message=error.message)
-        self._sending.end(error, info)
-        reached = record.seq
+        self._sender.end(error, info)
+        reached = log.seq
         while self.last_seq < reached and not self.closed:
-            await record.news().wait()
-        self._work.check_usable()
-        self._sending.go_on()
+            await log.news().wait()
+        self._scope.check_usable()
+        self._sender.go_on()
         return True
 
     async def move(
@@ -432,12 +441,12 @@ class Session:
         self._outbox.rebind(codec)
         self._admission.rebind(codec)
         self._feeds.rebind(leg)
-        self._record.rebind(leg, codec, upstream)
-        self._reading.rebind(leg, codec, upstream, patience=patience, quiet=quiet)
-        self._sending.rebind(codec)
-        stored = self._record.emit([event], new_leg=leg)
-        await self._record.until_stored(stored)
-        self._sending.go_on()
+        self._log.rebind(leg, codec, upstream)
+        self._inbound.rebind(leg, codec, upstream, patience=patience, quiet=quiet)
+        self._sender.rebind(codec)
+        stored = self._log.emit([event], new_leg=leg)
+        await self._log.until_stored(stored)
+        self._sender.go_on()
 
     def check_movable(self) -> None:
         """Check that the session may go on at another backend now.
@@ -447,7 +456,7 @@ class Session:
             DragomanError: something is under way.
             JournalError: it has left memory, or only its log can be read.
         """
-        self._work.check_usable()
+        self._scope.check_usable()
         if self.state.ended is not None:
             raise SessionClosed(f"Session `{self.id}` has ended, so nothing of it goes on.")
         if self.state.interactions:
@@ -483,9 +492,11 @@ class Session:
             NotSupported: the backend cannot carry a command.
             JournalError: it could not be stored.
         """
-        self.used_at = self._clock.monotonic()
+        self.used_at = self.context.clock.monotonic()
         origin = Origin(by, face, details or {}, traces.current.get())
-        return await self._intake.submit(commands, origin, blobs=blobs or {}, submission=submission)
+        return await self._acceptor.submit(
+            commands, origin, blobs=blobs or {}, submission=submission
+        )
 
     def check_carried(self, command: cmd.AnyCommand) -> None:
         """Check that the backend can carry a command, whatever the session does just now.
@@ -502,7 +513,7 @@ class Session:
             DragomanError: it is on its way to the backend, or nothing waits under this id.
             JournalError: it could not be stored, and waits as before.
         """
-        await self._intake.withdraw(command_id, by=by)
+        await self._acceptor.withdraw(command_id, by=by)
 
     def repeated(self, submission: Submission) -> list[str] | None:
         """Return the ids of the commands that a request gave which this one repeats, or None: then

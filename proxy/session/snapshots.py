@@ -5,6 +5,7 @@ They are a cache. Without one the whole log is folded when the session is loaded
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from proxy.base.repeats import RecentRequests
 from proxy.base.rows import SessionRow, StoredSnapshot
 from proxy.fanout.hub import SNAPSHOT_MOST
 from proxy.journal.base import Journal
-from proxy.session.messages import HEARD, Concluded, Messages
+from proxy.session.messages import HEARD, MessageResult, MessageTracker
 from proxy.session.outbox import Outbox
 
 SNAPSHOT_ENTRIES = 128
@@ -53,25 +54,26 @@ async def told(journal: Journal, row: SessionRow) -> tuple[SessionInfo, int]:
         return _ABOUT.validate_python(value["state"]["about"]), found.seq
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Snapshots:
     """Takes the snapshots of one session.
 
     `due` is the seq from which on the next one is taken. `requests` are those that gave the newest
-    inputs, `messages` those that are not over.
+    inputs, `messages` those that are not over. `key` is the journal's for the session.
     """
 
-    __slots__ = ("_outbox", "_taken", "due", "messages", "requests")
+    key: int
+    outbox: Outbox
+    _taken: int = dataclasses.field(default=0, init=False)
+    due: int = dataclasses.field(init=False)
+    requests: RecentRequests = dataclasses.field(default_factory=RecentRequests, init=False)
+    messages: MessageTracker = dataclasses.field(default_factory=MessageTracker, init=False)
 
-    def __init__(self, key: int, outbox: Outbox) -> None:
-        """Begin before the first event of the session with this key."""
-        self._outbox = outbox
-        self._taken = 0
+    def __post_init__(self) -> None:
         # Sessions that began together, as after an outage, do not all take theirs at once.
-        self.due = SNAPSHOT_ENTRIES - key % SNAPSHOT_ENTRIES // 2
-        self.requests = RecentRequests()
-        self.messages = Messages()
+        self.due = SNAPSHOT_ENTRIES - self.key % SNAPSHOT_ENTRIES // 2
 
-    def hear(self, event: ev.Event, at: int) -> Sequence[Concluded]:
+    def hear(self, event: ev.Event, at: int) -> Sequence[MessageResult]:
         """Hear an event for what of it outlives the log's fold; return the messages that end with
         it."""
         self.requests.hear(event, at)
@@ -82,7 +84,7 @@ class Snapshots:
         if state.seq < self.due:
             return None
         data = b'{"owed":%b,"messages":%b,"requests":%b,"state":%b}' % (
-            format_json(sorted(self._outbox.owed)),
+            format_json(sorted(self.outbox.owed)),
             format_json(self.messages.dump()),
             format_json(self.requests.dump()),
             state.snapshot(),
@@ -109,7 +111,7 @@ class Snapshots:
         owed = set(value["owed"])
         self.messages.restore(value["messages"])
         self.requests.restore(value["requests"])
-        self._outbox.restore(owed)
+        self.outbox.restore(owed)
         return state
 
     def begin_at(self, seq: int) -> None:

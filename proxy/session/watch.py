@@ -16,29 +16,30 @@ from typing import TypeGuard
 from adapters.model import events as ev
 from adapters.wire.errors import ErrorCode
 
-UNREAD_MOST = 20
-"""Frames in a row that cannot be read, and none between them that can, after which a turn fails."""
 
-QUIET_MOST = 600_000
-"""The longest time between two questions, in ms."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """How long a backend may show nothing, in ms."""
 
-SKIPPED_MS = 1_000
-"""How long nothing comes after a frame that could not be read until the backend is asked."""
+    unread: int = 20
+    """Frames in a row that cannot be read, with no other between them, after which a turn fails."""
+    quiet: int = 600_000
+    """The longest time between two questions."""
+    skipped: int = 1_000
+    """From a frame that could not be read until the backend is asked, if nothing comes."""
+    stopped: int = 5_000
+    """From an interrupt until the backend is asked, if it shows nothing."""
+    stop_ends: int = 10_000
+    """From a person's stop until what the backend does not end is ended here."""
+    owed: int = 30_000
+    """From a message that was taken until the backend is asked, if it shows nothing."""
+    owed_ends: int = 100_000
+    """From a message that was taken until nothing is expected of it any more."""
+    asked: int = 2_000
+    """From a question until the backend is asked again."""
 
-STOPPED_MS = 5_000
-"""How long an interrupt may show nothing until the backend is asked."""
 
-STOPPED_MOST = 10_000
-"""How long after a person's stop what the backend does not end is ended here."""
-
-OWED_MS = 30_000
-"""How long a message that was taken may show nothing until the backend is asked."""
-
-OWED_MOST = 100_000
-"""How long a message that was taken may show nothing until nothing is expected of it any more."""
-
-ASKED_MS = 2_000
-"""How soon the backend is asked again after a question."""
+LIMITS = WatchLimits()
 
 
 def is_unread(event: ev.Event) -> TypeGuard[ev.ErrorReported]:
@@ -79,7 +80,7 @@ class Watch:
         """Begin to watch a turn, or a message that was taken and whose turn is `owed`."""
         if not self.watching:
             self.watching = True
-            self._since, self._wait = now, min(self.quiet, OWED_MS) if owed else self.quiet
+            self._since, self._wait = now, min(self.quiet, LIMITS.owed) if owed else self.quiet
             self._owed = now if owed else None
         elif not owed:
             self._owed = None
@@ -113,7 +114,7 @@ class Watch:
 
     def hurry(self, now: int) -> None:
         """Take note of an interrupt: it has to show something soon."""
-        self._since, self._wait = now, min(STOPPED_MS, self.quiet)
+        self._since, self._wait = now, min(LIMITS.stopped, self.quiet)
 
     def skipped(self, now: int) -> bool:
         """Take note of a frame that could not be read; say whether to ask soon.
@@ -124,18 +125,18 @@ class Watch:
         if self._asked is not None and now - self._asked < self.quiet:
             return False
         self._asked, self.doubts = now, True
-        self._since, self._wait = now, min(SKIPPED_MS, self.quiet)
+        self._since, self._wait = now, min(LIMITS.skipped, self.quiet)
         return True
 
     def asked(self, now: int) -> None:
         """Take note that the backend is being asked."""
         self.doubts = False
         self._looked = now
-        self._since, self._wait = now, min(2 * max(self._wait, self.quiet), QUIET_MOST)
+        self._since, self._wait = now, min(2 * max(self._wait, self.quiet), LIMITS.quiet)
 
     def may_ask(self, now: int) -> bool:
         """Say whether the last question is some time ago."""
-        return self._looked is None or now - self._looked >= ASKED_MS
+        return self._looked is None or now - self._looked >= LIMITS.asked
 
     @property
     def is_stopped(self) -> bool:
@@ -151,5 +152,5 @@ class Watch:
     def ends(self) -> int | None:
         """When what is open ends here, if the backend does not end it: None for never."""
         if self._stopped is not None:
-            return self._stopped + STOPPED_MOST
-        return None if self._owed is None else self._owed + OWED_MOST
+            return self._stopped + LIMITS.stop_ends
+        return None if self._owed is None else self._owed + LIMITS.owed_ends

@@ -8,59 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator
 
 from adapters.model.base import ClientCodec
 from proxy.base.clock import Clock
-from proxy.session.record import Record
+from proxy.session.log_writer import LogWriter
+from proxy.session.task_scope import SessionCallbacks, TaskScope
 from proxy.session.watch import Watch
-from proxy.session.work import Upward, Work
 from proxy.upstream.client import BackendStream
 
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Watcher:
     """Watches the turns of one session. `watch` is told what the streams bring."""
 
-    __slots__ = (
-        "_broken",
-        "_clock",
-        "_codec",
-        "_open",
-        "_record",
-        "_timer",
-        "_upward",
-        "_work",
-        "watch",
-    )
-
-    def __init__(
-        self,
-        watch: Watch,
-        *,
-        codec: ClientCodec,
-        clock: Clock,
-        record: Record,
-        work: Work,
-        upward: Upward,
-    ) -> None:
-        self.watch = watch
-        self._codec = codec
-        self._clock = clock
-        self._record = record
-        self._work = work
-        self._upward = upward
-        self._timer: asyncio.Task[None] | None = None
-        # The streams that are read, and the threads of those that were broken to ask.
-        self._open: dict[str, BackendStream] = {}
-        self._broken: set[str] = set()
+    watch: Watch
+    _: dataclasses.KW_ONLY
+    codec: ClientCodec
+    clock: Clock
+    log: LogWriter
+    scope: TaskScope
+    callbacks: SessionCallbacks
+    _timer: asyncio.Task[None] | None = dataclasses.field(default=None, init=False)
+    # The streams that are read, and the threads of those that were broken to ask.
+    _open: dict[str, BackendStream] = dataclasses.field(default_factory=dict, init=False)
+    _broken: set[str] = dataclasses.field(default_factory=set, init=False)
 
     @property
     def is_working(self) -> bool:
         """Say whether a turn is open, or one is owed."""
-        return self.watch.watching or self._record.state.busy
+        return self.watch.watching or self.log.state.busy
 
     @contextlib.contextmanager
     def reads(self, thread_id: str, stream: BackendStream) -> Iterator[None]:
@@ -87,8 +68,8 @@ class Watcher:
         """Ask when it is time. `working` says whether the backend has something to tell, `owed`
         whether that is the turn of a message which it has taken, `stopped` whether a person stops
         what is open. Return whether that is to be ended here."""
-        watch, now = self.watch, self._record.time()
-        busy = self._record.state.busy
+        watch, now = self.watch, self.log.time()
+        busy = self.log.state.busy
         if not (working or stopped or (busy and (watch.doubts or watch.is_stopped))):
             watch.rest()
             return False
@@ -106,7 +87,7 @@ class Watcher:
 
     def doubt(self, why: str) -> None:
         """Ask the backend at once, unless it was asked just now."""
-        if self.watch.may_ask(self._record.time()):
+        if self.watch.may_ask(self.log.time()):
             self.look(why)
 
     def rearm(self) -> None:
@@ -116,10 +97,10 @@ class Watcher:
 
     def look(self, why: str) -> None:
         """Ask the backend how the turn stands."""
-        now = self._record.time()
+        now = self.log.time()
         self.watch.asked(now)
-        _log.info("session `%s`: %s, so its backend is asked", self._work.name, why)
-        if self._codec.look(now):
+        _log.info("session `%s`: %s, so its backend is asked", self.scope.name, why)
+        if self.codec.look(now):
             self._broken.update(self._open)
             self.stop_streams()
 
@@ -131,12 +112,12 @@ class Watcher:
     def _set_timer(self) -> None:
         due, ends = self.watch.due, self.watch.ends
         due = due if ends is None else min(due, ends)
-        self._timer = self._work.start_timer(self._until(due), "watch")
+        self._timer = self.scope.start_timer(self._until(due), "watch")
 
     async def _until(self, due: int) -> None:
-        await self._clock.sleep(max(due - self._record.time(), 0) / 1000)
+        await self.clock.sleep(max(due - self.log.time(), 0) / 1000)
         self._timer = None
-        self._upward.go_on()
+        self.callbacks.go_on()
 
     def close(self) -> None:
         """Let the time pass."""

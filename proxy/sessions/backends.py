@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import dataclasses
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
@@ -56,31 +57,35 @@ def _silence(backend: BackendSettings) -> float:
     return backend.settings.silence_seconds or DIALECTS[backend.dialect].silence_seconds
 
 
+@dataclasses.dataclass(eq=False)
 class Backends:
     """The backends, and the connections to them."""
 
-    any_agent = False
+    any_agent: ClassVar[bool] = False
     """Whether frontends may give their agent any name: a replay does not know it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        http: aiohttp.ClientSession,
-        ids: IdSource,
-    ) -> None:
-        self._settings = settings
-        self.shares = Shares(settings)
-        self._http = http
-        self._ids = ids
-        self._upstreams: dict[str, Upstream] = {}
-        self.health = {one.name: Health(one.name, one.url) for one in settings.backends}
-        self.readiness = Readiness(settings, http, self.health)
-        self._codec_settings: dict[str, Mapping[str, Any]] = {}
-        self._strangers: collections.Counter[str] = collections.Counter()
+    settings: Settings
+    http: aiohttp.ClientSession
+    ids: IdSource
+    shares: Shares = dataclasses.field(init=False)
+    _upstreams: dict[str, Upstream] = dataclasses.field(default_factory=dict, init=False)
+    health: dict[str, Health] = dataclasses.field(init=False)
+    readiness: Readiness = dataclasses.field(init=False)
+    _codec_settings: dict[str, Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    _strangers: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter, init=False
+    )
+
+    def __post_init__(self) -> None:
+        self.shares = Shares(self.settings)
+        self.health = {one.name: Health(one.name, one.url) for one in self.settings.backends}
+        self.readiness = Readiness(self.settings, self.http, self.health)
 
     def get(self, name: str) -> BackendSettings | None:
         """Return the backend with this name, if it is configured."""
-        return self._settings.backend(name)
+        return self.settings.backend(name)
 
     def of(self, route: str) -> BackendSettings:
         """Return the backend that a new session of a route goes to.
@@ -89,7 +94,7 @@ class Backends:
             DragomanError: there is no such route.
         """
         shares = self.shares.taking(route)
-        draw = self._ids.fraction() * sum(share.weight for share in shares)
+        draw = self.ids.fraction() * sum(share.weight for share in shares)
         chosen = shares[0].name
         for share in shares:
             chosen = share.name
@@ -124,13 +129,13 @@ class Backends:
             DragomanError: there is no such route, or one of them is not ready.
         """
         now, then = _parts(self.shares.of(route)), _parts(wanted)
-        more = [self._settings.backend(name) for name in then if then[name] > now.get(name, 0.0)]
+        more = [self.settings.backend(name) for name in then if then[name] > now.get(name, 0.0)]
         checks = [self.readiness.require(backend) for backend in more if backend is not None]
         return list(itertools.chain.from_iterable(await asyncio.gather(*checks)))
 
     def shadow_of(self, route: str) -> str | None:
         """Return the backend that shadows the new sessions of a route, if one does."""
-        found = self._settings.route(route)
+        found = self.settings.route(route)
         return None if found is None else found.shadow
 
     def check(self, route: str, command: cmd.AnyCommand) -> None:
@@ -143,7 +148,7 @@ class Backends:
             self.codec(backend, "check").check(command)
 
     def _configured(self, name: str) -> BackendSettings:
-        backend = self._settings.backend(name)
+        backend = self.settings.backend(name)
         assert backend is not None
         return backend
 
@@ -184,7 +189,7 @@ class Backends:
         upstream = self._upstreams.get(backend.name)
         if upstream is None:
             upstream = self._upstreams[backend.name] = Upstream(
-                self._http,
+                self.http,
                 backend.url,
                 _auth(backend),
                 silence_seconds=_silence(backend),
@@ -197,7 +202,7 @@ class Backends:
         """Return what is wrong with each backend that cannot be used, or that did not do what it
         was last asked for, by its name. Those of a dialect that cannot be driven count for nothing:
         no session goes there."""
-        driven = [one for one in self._settings.backends if DIALECTS[one.dialect].client]
+        driven = [one for one in self.settings.backends if DIALECTS[one.dialect].client]
         found = await asyncio.gather(*map(self.readiness.check, driven))
         down = {one.name: one.failed[1].kind for one in found if one.failed is not None}
         failing = [one.name for one in driven if self.health[one.name].failing is not None]
@@ -220,7 +225,7 @@ class Backends:
         self._strangers[backend.name] += 1
         try:
             yield Upstream(
-                self._http,
+                self.http,
                 backend.url,
                 {},
                 body_limit=STRANGERS_BYTES,
@@ -233,7 +238,7 @@ class Backends:
 
     def use(self, settings: Settings) -> None:
         """Take another configuration: calls from now on go where it says."""
-        self._settings = settings
+        self.settings = settings
         self.shares.use(settings)
         self.readiness.use(settings)
         self._codec_settings.clear()
@@ -259,7 +264,7 @@ class Backends:
             ConfigError: a backend is of another dialect than it was.
             JournalError: the journal cannot be read or written.
         """
-        await self.compare(journal, self._settings)
+        await self.compare(journal, self.settings)
         await self.keep(journal)
 
     async def keep(self, journal: Journal) -> None:
@@ -269,7 +274,7 @@ class Backends:
         Raises:
             JournalError: the journal cannot be read or written.
         """
-        now = [BackendRow(one.name, one.dialect, one.url) for one in self._settings.backends]
+        now = [BackendRow(one.name, one.dialect, one.url) for one in self.settings.backends]
         await journal.keep_backends(now)
         await self.shares.load(journal)
 

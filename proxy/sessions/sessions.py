@@ -1,5 +1,5 @@
-"""All sessions of the process, as the rest of the proxy uses them: the facade of `live`, `making`,
-`keeping` and `backends`, and their start and stop.
+"""All sessions of the process, as the rest of the proxy uses them: the facade of `cache`,
+`factory`, `retention` and `backends`, and their start and stop.
 
 Why one room: it is the list of what the rest of the proxy does with sessions, and each is short.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
-
-import aiohttp
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -32,25 +31,22 @@ from proxy.http.bodies import BodyReader
 from proxy.http.quotas import Quotas
 from proxy.journal.base import Journal
 from proxy.recording.recording import Captures
-from proxy.session import RESET_SECONDS, Session
+from proxy.session import RESET_SECONDS, Session, SessionContext
 from proxy.sessions.backends import Backends
-from proxy.sessions.keeping import Keeping
-from proxy.sessions.live import QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
-from proxy.sessions.making import Making, Wanted
-from proxy.sessions.retention import Doomed, Limits
-from proxy.sessions.unread import Unread
+from proxy.sessions.cache import QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, SessionCache
+from proxy.sessions.factory import SessionFactory, SessionRequest
+from proxy.sessions.reader_presence import ReaderPresence
+from proxy.sessions.retention import Retention
+from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.telemetry.tracing import Tracing
 
 WORK_AT_ONCE = 6
 """Sessions that are loaded, and readers that are given a piece of history, at the same time: each
-takes some milliseconds between two looks at what else there is to do."""
+holds up everybody else for a moment."""
 
 ATTACH_PAGE = 256
 """Sessions with work that are looked for at once after a start: the first of them before anybody is
 served, so that a journal which cannot be read ends the start."""
-
-DRAIN_LOOK_SECONDS = 0.02
-"""How often it is looked whether the last command has been answered while the server stops."""
 
 SETTLE_SECONDS = 5.0
 """How long a command that its sender waits for is given for the backend's own answer."""
@@ -60,62 +56,61 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(eq=False)
 class Sessions:
     """The sessions. Opened with `open`, closed with `aclose`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        journal: Journal,
-        http: aiohttp.ClientSession,
-        *,
-        tasks: Tasks,
-        clock: Clock,
-        ids: IdSource,
-        backends: Backends | None = None,
-        captures: Captures | None = None,
-        tracing: Tracing | None = None,
-    ) -> None:
-        """`backends` are those of `settings` where none are given."""
-        self.settings = settings
+    settings: Settings
+    journal: Journal
+    _: dataclasses.KW_ONLY
+    tasks: Tasks
+    clock: Clock
+    ids: IdSource
+    backends: Backends
+    captures: Captures | None = None
+    tracing: dataclasses.InitVar[Tracing | None] = None
+    keys: Sequence[Key] = dataclasses.field(init=False)
+    in_order: KeyedLock = dataclasses.field(default_factory=KeyedLock, init=False)
+    """Of equal requests, by owner and route: two must be one, and one that comes again while its
+    first is still being accepted must find that."""
+    unread: ReaderPresence = dataclasses.field(init=False)
+    arrivals: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock, init=False)
+    """One session at a time arrives from another installation."""
+    bodies: BodyReader = dataclasses.field(init=False)
+    quotas: Quotas = dataclasses.field(init=False)
+    slots: asyncio.Semaphore = dataclasses.field(init=False)
+    faces: Mapping[str, Mapping[str, Any]] = dataclasses.field(init=False)
+    cache: SessionCache = dataclasses.field(init=False)
+    _factory: SessionFactory = dataclasses.field(init=False)
+    _retention: Retention = dataclasses.field(init=False)
+    _requests: set[asyncio.Task[Any]] = dataclasses.field(default_factory=set, init=False)
+
+    def __post_init__(self, tracing: Tracing | None) -> None:
+        settings, journal, clock, ids = self.settings, self.journal, self.clock, self.ids
         self.keys = Key.from_settings(settings.keys)
-        self.captures = captures
-        self.journal = journal
-        self.clock = clock
-        self.ids = ids
-        # Of equal requests, by owner and route: two must be one, and one that comes again while
-        # its first is still being accepted must find that.
-        self.in_order = KeyedLock()
-        self.unread = Unread(clock.now())
-        # One session at a time arrives from another installation.
-        self.arrivals = asyncio.Lock()
+        self.unread = ReaderPresence(clock.now())
         self.bodies = BodyReader(settings.server)
         self.quotas = Quotas(settings.limits, clock.monotonic)
         self.slots = asyncio.Semaphore(WORK_AT_ONCE)
-        self.backends = backends or Backends(settings, http, ids)
-        self.faces: Mapping[str, Mapping[str, Any]] = {
+        self.faces = {
             name: {key: settings.face(name)[key] for key in face.shaped_by}
             for name, face in faces().items()
         }
-        self.live = Live(
-            journal,
-            self.backends,
-            tasks=tasks,
+        context = SessionContext(
+            journal=journal,
+            tasks=self.tasks,
             clock=clock,
             ids=ids,
             slots=self.slots,
             keep_frames=settings.journal.frames,
             faces=self.faces,
-            captures=captures,
-            tracing=tracing,
         )
-        self._making = Making(
-            self.live, journal, self.backends, clock=clock, ids=ids, faces=self.faces
+        self.cache = SessionCache(context, self.backends, captures=self.captures, tracing=tracing)
+        self._factory = SessionFactory(
+            self.cache, journal, self.backends, clock=clock, ids=ids, faces=self.faces
         )
-        self._keeping = Keeping(self.live, journal, tasks=tasks, clock=clock)
-        self.live.deleted = self._keeping.erase_soon
-        self._tasks = tasks
-        self._requests: set[asyncio.Task[Any]] = set()
+        self._retention = Retention(self.cache, journal, tasks=self.tasks, clock=clock)
+        self.cache.deleted = self._retention.erase_soon
 
     # Start and stop.
 
@@ -132,14 +127,14 @@ class Sessions:
         self.resumed = len(rows)
         metrics.RESUMED.inc(len(rows))
         if rows:
-            self._tasks.start(self._attach(rows), name="attach to backends")
-        self._tasks.start(self._put_away(), name="put quiet sessions away")
+            self.tasks.start(self._attach(rows), name="attach to backends")
+        self.tasks.start(self._put_away(), name="put quiet sessions away")
         kept = self.settings.journal
         if kept.frames:
-            work = self._keeping.prune_frames(kept.frame_retention_hours)
-            self._tasks.start(work, name="prune source frames")
-        if limits := Limits.of(self.settings.retention):
-            self._tasks.start(self._keeping.retain(limits), name="retention")
+            work = self._retention.prune_frames(kept.frame_retention_hours)
+            self.tasks.start(work, name="prune source frames")
+        if limits := RetentionLimits.of(self.settings.retention):
+            self.tasks.start(self._retention.retain(limits), name="retention")
 
     async def _at_work(self, before: int | None) -> list[SessionRow]:
         return await self.journal.sessions(
@@ -153,14 +148,14 @@ class Sessions:
         async def attach(session_id: str) -> None:
             try:
                 # It may have gone on, or be gone, since it was found.
-                await self.live.get(session_id, owner=None, route=None)
+                await self.cache.get(session_id, owner=None, route=None)
             except (SessionNotFound, CursorExpired):
                 return
             except JournalCorrupt as error:
                 # To read it again would find the same.
                 _log.error("session `%s` stays closed: %s", session_id, error.whole)
             except JournalError:
-                self.live.reload(session_id)
+                self.cache.reload(session_id)
             except DragomanError as error:
                 _log.warning("session `%s` stays closed: %s", session_id, error.whole)
             finally:
@@ -171,7 +166,7 @@ class Sessions:
                 await room.acquire()
                 if self.stopping:
                     return
-                self._tasks.start(attach(row.id), name=f"attach {row.id}")
+                self.tasks.start(attach(row.id), name=f"attach {row.id}")
             rows = await self._following(rows)
             metrics.RESUMED.inc(len(rows))
 
@@ -192,30 +187,30 @@ class Sessions:
     async def _put_away(self) -> None:
         while True:
             await self.clock.sleep(QUIET_SECONDS / 2)
-            self.live.put_quiet_away()
+            self.cache.put_quiet_away()
 
     @property
     def stopping(self) -> bool:
         """Say whether the server stops."""
-        return self.live.stopping
+        return self.cache.stopping
 
     async def drain(self, seconds: float) -> bool:
         """Refuse new work and end all streams; wait, at most `seconds`, until the requests that
         were taken are answered and so is what they sent to backends. Say whether all was.
         """
-        self.live.drain()
+        self.cache.drain()
         due = self.clock.monotonic() + seconds
         while self._requests or any(
-            session.sending for session in self.live if session.row.owner != SHADOWS
+            session.sending for session in self.cache if session.row.owner != SHADOWS
         ):
             if self.clock.monotonic() >= due:
                 return False
-            await self.clock.sleep(DRAIN_LOOK_SECONDS)
+            await self.clock.sleep(0.02)
         return True
 
     async def aclose(self) -> None:
         """Close all sessions; what is under way is taken up at the next start."""
-        self.live.close()
+        self.cache.close()
 
     # Making and finding.
 
@@ -251,8 +246,10 @@ class Sessions:
         """Make a session that nothing is said in yet; for the rest see `create_with`."""
         names: dict[str, Any] = {"owner": owner, "by": owner, "route": route, "dialect": dialect}
         about: dict[str, Any] = {"title": title, "metadata": metadata, "options": options}
-        wanted = Wanted(**names, **about, aliases=aliases, succeeds=succeeds, submission=submission)
-        return (await self._making.make(wanted))[0]
+        wanted = SessionRequest(
+            **names, **about, aliases=aliases, succeeds=succeeds, submission=submission
+        )
+        return (await self._factory.make(wanted))[0]
 
     async def create_with(
         self,
@@ -285,7 +282,7 @@ class Sessions:
                 refused as by `Session.submit`.
             JournalError: it could not be stored, or a name is taken.
         """
-        wanted = Wanted(
+        wanted = SessionRequest(
             owner=owner,
             route=route,
             dialect=dialect,
@@ -300,7 +297,7 @@ class Sessions:
             replaces=replaces,
             submission=submission,
         )
-        return await self._making.make(wanted)
+        return await self._factory.make(wanted)
 
     async def made_by(
         self, submission: Submission, *, owner: str, route: str
@@ -312,7 +309,7 @@ class Sessions:
             DragomanError: its `Idempotency-Key` is another request's, or that session's, which is
                 gone.
         """
-        return await self._making.made_by(submission, owner=owner, route=route)
+        return await self._factory.made_by(submission, owner=owner, route=route)
 
     async def get(self, name: str, *, owner: str | None, route: str | None) -> Session:
         """Return the session that `name` stands for: its public id, or an alias in its owner's
@@ -326,13 +323,13 @@ class Sessions:
             SessionNotFound: there is none, or it was deleted.
             SessionExpired: it is no longer kept; only its owner is told that, or who may see all.
         """
-        return await self.live.get(name, owner=owner, route=route)
+        return await self.cache.get(name, owner=owner, route=route)
 
     # Requests.
 
     def holding(self) -> contextlib.AbstractContextManager[None]:
         """Keep in memory what is got or made in this context, until its end."""
-        return self.live.holding()
+        return self.cache.holding()
 
     async def keep(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work that goes on when the client leaves: what is half accepted must not stay half.
@@ -350,7 +347,7 @@ class Sessions:
                 except DragomanError as error:
                     return None, error
 
-        task = self._tasks.start(outcome(traces.current.get()), name="request")
+        task = self.tasks.start(outcome(traces.current.get()), name="request")
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         result, error = await asyncio.shield(task)
@@ -396,7 +393,7 @@ class Sessions:
             left = due - self.clock.monotonic()
             if session.closed:
                 # Where somebody has deleted it, it is gone, whatever its backend would answer.
-                if session.id in self.live.erasing:
+                if session.id in self.cache.erasing:
                     raise SessionNotFound(f"There is no session `{session.id}`.")
                 await self.get(session.id, owner=None, route=None)
             if left <= 0 or session.closed or not await self.clock.wait(news, left):
@@ -426,16 +423,16 @@ class Sessions:
         Raises:
             JournalError: it could not be done.
         """
-        await self._keeping.erase(row)
+        await self._retention.erase(row)
 
     async def prune(
         self,
-        limits: Limits,
+        limits: RetentionLimits,
         *,
         owner: str | None = None,
         may: Callable[[SessionRow], bool] = lambda _: True,
         dry_run: bool = False,
-    ) -> list[Doomed]:
+    ) -> list[ExpiredSession]:
         """Erase the sessions that the limits do not keep, of one owner or of all, and return them.
 
         One in which something begins meanwhile is kept. With `dry_run` they are returned only.
@@ -443,13 +440,13 @@ class Sessions:
         Raises:
             JournalError: it could not be done.
         """
-        return await self._keeping.prune(limits, owner=owner, may=may, dry_run=dry_run)
+        return await self._retention.prune(limits, owner=owner, may=may, dry_run=dry_run)
 
     @property
     def readers(self) -> int:
         """Return how many streams of frontends are open."""
-        return sum([session.readers for session in self.live])
+        return sum([session.readers for session in self.cache])
 
     def __len__(self) -> int:
         """Return how many sessions are in memory."""
-        return len(self.live)
+        return len(self.cache)

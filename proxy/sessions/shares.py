@@ -3,6 +3,7 @@ until it is set at run time; what was set is stored and holds over a restart."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
@@ -17,19 +18,19 @@ from proxy.journal.base import Journal
 _log = logging.getLogger(__name__)
 
 
-class Problem(NamedTuple):
+class ShareProblem(NamedTuple):
     """What is wrong with shares, and where: `backends.1.name`."""
 
     place: str
     why: str
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Shares:
     """The shares of now, of every route."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._set: dict[str, tuple[Share, ...]] = {}
+    settings: Settings
+    _set: dict[str, tuple[Share, ...]] = dataclasses.field(default_factory=dict, init=False)
 
     def of(self, route: str) -> Sequence[Share]:
         """Return the shares of a route, those of weight 0 included.
@@ -46,7 +47,7 @@ class Shares:
         Raises:
             DragomanError: there is no such route.
         """
-        found = self._settings.route(route)
+        found = self.settings.route(route)
         if found is None:
             raise DragomanError(f"There is no route `{route[:80]}`.", code=ErrorCode.NOT_FOUND)
         return found.backends
@@ -66,7 +67,7 @@ class Shares:
     def use(self, settings: Settings) -> None:
         """Take another configuration. Shares set at run time that it does not allow hold no more;
         `load` drops them from the journal and says so."""
-        self._settings = settings
+        self.settings = settings
         for route, shares in list(self._set.items()):
             if any(self._problems(route, shares)):
                 del self._set[route]
@@ -138,45 +139,45 @@ class Shares:
             *(by, route, _text(was), _text(self.of(route))),
         )
 
-    def _problems(self, route: str, shares: Sequence[Share]) -> Iterator[Problem]:
+    def _problems(self, route: str, shares: Sequence[Share]) -> Iterator[ShareProblem]:
         """Yield what is wrong with shares of a route."""
-        if self._settings.route(route) is None:
-            yield Problem("route", f"there is no route `{route}`.")
+        if self.settings.route(route) is None:
+            yield ShareProblem("route", f"there is no route `{route}`.")
             return
-        own = self._settings.backend(route)
+        own = self.settings.backend(route)
         if own is not None and own.sandbox:
             why = (
                 f"`{route}` is a sandbox, to which the inputs of other sessions go too: they must "
                 "not lead elsewhere."
             )
-            yield Problem("route", why)
+            yield ShareProblem("route", why)
         seen: set[str] = set()
         for at, share in enumerate(shares):
             place = f"backends.{at}.name"
-            backend = self._settings.backend(share.name)
+            backend = self.settings.backend(share.name)
             if backend is None:
-                names = ", ".join(f"`{one.name}`" for one in self._settings.backends)
+                names = ", ".join(f"`{one.name}`" for one in self.settings.backends)
                 why = f"there is no backend `{share.name[:80]}`; configured are {names}."
-                yield Problem(place, why)
+                yield ShareProblem(place, why)
             elif share.name in seen:
-                yield Problem(place, f"`{share.name}` is named twice: give it one weight.")
+                yield ShareProblem(place, f"`{share.name}` is named twice: give it one weight.")
             elif share.weight and DIALECTS[backend.dialect].client is None:
                 why = (
                     f"backend `{share.name}` is of dialect `{backend.dialect}`, which cannot be "
                     "driven yet: give it the weight 0 or leave it out."
                 )
-                yield Problem(place, why)
+                yield ShareProblem(place, why)
             seen.add(share.name)
         if not any(share.weight for share in shares):
             why = "needs a backend whose weight is not 0: no session could be made."
-            yield Problem("backends", why)
+            yield ShareProblem("backends", why)
         yield from self._forbidden(route, shares)
 
-    def _forbidden(self, route: str, shares: Sequence[Share]) -> Iterator[Problem]:
+    def _forbidden(self, route: str, shares: Sequence[Share]) -> Iterator[ShareProblem]:
         """Yield the backends to which a key would come that may not use them: one may use the route
         that names it, wherever it leads, or that names all backends of its configuration."""
         configured = self.configured(route)
-        for key in self._settings.keys:
+        for key in self.settings.keys:
             named = key.backends
             if named is None or route in named:
                 continue
@@ -189,7 +190,7 @@ class Shares:
                         f"not `{share.name}`: add `{route}` or `{share.name}` to its `backends` "
                         "under [[keys]], and reload."
                     )
-                    yield Problem(f"backends.{at}.name", why)
+                    yield ShareProblem(f"backends.{at}.name", why)
 
 
 def _text(shares: Sequence[Share]) -> str:

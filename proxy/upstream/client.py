@@ -37,35 +37,10 @@ from proxy.upstream.health import Health, Trouble
 CONNECT_SECONDS = 10.0
 """A backend that does not take a connection within this is down; aiohttp's own default is 30."""
 
-ANSWER_SECONDS = 60.0
-"""How long the head of an answer may take: `/execute` answers at once (engine page, section 6.4),
-and the work of the model comes later."""
-
-SILENCE_SECONDS = 60.0
-"""A stream without a byte for this long is dead, where neither the backend's configuration nor its
-dialect says how long that is."""
-
-LOOK_SECONDS = 1.0
-"""How often it is looked whether a stream is silent for too long."""
-
-BODY_LIMIT = 4 * 1024 * 1024
-"""Bytes of an answer that is not a stream. The largest known is eve's `info`, about 100 kB. A page
-of a Herm's list has 100 events with 20,000 characters each. It is parsed in one step."""
-
-FRAME_BYTES = 36 * 1024 * 1024
-"""Bytes of a frame: an eve may show a file of 25 MiB in one, as base64."""
-
-PIECE_BYTES = 64 * 1024
-"""A longer body of a request goes out in pieces, which aiohttp's own are as long as."""
-
 STREAM_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 """The content type of a stream by its framing."""
 
 _UNRECORDED = contextlib.nullcontext()
-
-MOST_CARRYING = 4
-"""Requests with files that a backend is sent at a time, since their files are in memory meanwhile.
-One that takes no body holds up its own files only, for as long as an answer is waited for."""
 
 Load = Callable[[], Awaitable[Mapping[str, bytes]]]
 """Gives the bytes of the files that the body of a request names, when it is its turn."""
@@ -84,30 +59,22 @@ Take = Callable[[Frames], Coroutine[Any, Any, None] | None]
 more is read."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class BackendStream:
     """An open stream: its head, and after its end the half frame `tail` that was left over."""
 
-    def __init__(
-        self,
-        head: Response,
-        response: aiohttp.ClientResponse,
-        parser: SseParser | NdjsonParser,
-        silence: float,
-        taken: RecordedExchange | None = None,
-        health: Health | None = None,
-    ) -> None:
-        self.head = head
-        self.tail = b""
-        self._response = response
-        self._parser = parser
-        self._silence = silence
-        self._taken = taken
-        self._health = health
-        self._stopped = False
+    head: Response
+    response: aiohttp.ClientResponse
+    parser: SseParser | NdjsonParser
+    silence: float
+    taken: RecordedExchange | None = None
+    health: Health | None = None
+    tail: bytes = dataclasses.field(default=b"", init=False)
+    _stopped: bool = dataclasses.field(default=False, init=False)
 
     def stop(self) -> None:
         """Break the stream as silence does: `read` raises `UpstreamTimeout`."""
-        content = self._response.content
+        content = self.response.content
         if not content.is_eof() and content.exception() is None:
             self._stopped = True
             content.set_exception(TimeoutError())
@@ -119,9 +86,9 @@ class BackendStream:
             UpstreamUnavailable: the connection broke.
             UpstreamTimeout: nothing came for as long as a stream may be silent.
         """
-        content, parser, loop = self._response.content, self._parser, asyncio.get_running_loop()
-        taken = self._taken
-        connection = self._response.connection
+        content, parser, loop = self.response.content, self.parser, asyncio.get_running_loop()
+        taken = self.taken
+        connection = self.response.connection
         protocol = None if connection is None else connection.protocol
         since: float | None = None
         timer: asyncio.TimerHandle
@@ -131,7 +98,7 @@ class BackendStream:
             timer = loop.call_later(period, look)
             if since is None or content.is_eof() or content.exception() is not None:
                 return
-            if loop.time() - since >= self._silence:
+            if loop.time() - since >= self.silence:
                 content.set_exception(TimeoutError())
             elif protocol is not None and not protocol.connected:
                 # aiohttp 3.14 does not say so where chunks make no sense.
@@ -139,7 +106,7 @@ class BackendStream:
                 content.set_exception(aiohttp.ClientPayloadError(text))
 
         # One timer for each piece would cost more than to decode an event.
-        period = min(LOOK_SECONDS, self._silence)
+        period = min(1.0, self.silence)
         timer = loop.call_later(period, look)
         try:
             while True:
@@ -148,8 +115,8 @@ class BackendStream:
                     data = await content.readany()
                 except (aiohttp.ClientError, OSError) as error:
                     failure = read_failure(error, self.head.backend)
-                    if self._health is not None and not self._stopped:
-                        self._health.trouble(Trouble.STREAM, failure.whole)
+                    if self.health is not None and not self._stopped:
+                        self.health.trouble(Trouble.STREAM, failure.whole)
                     raise failure from error
                 since = None
                 if not data:
@@ -177,6 +144,7 @@ class _Address:
     auth: CIMultiDict[str]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
@@ -185,53 +153,57 @@ class Upstream:
     answer that is not a stream, and between two pieces of a stream.
     """
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        url: str,
-        auth: Mapping[str, str],
-        *,
-        connect_seconds: float = CONNECT_SECONDS,
-        answer_seconds: float = ANSWER_SECONDS,
-        silence_seconds: float = SILENCE_SECONDS,
-        body_limit: int = BODY_LIMIT,
-        frame_bytes: int = FRAME_BYTES,
-        health: Health | None = None,
-    ) -> None:
-        self._session = session
+    session: aiohttp.ClientSession
+    url: dataclasses.InitVar[str]
+    auth: dataclasses.InitVar[Mapping[str, str]]
+    _: dataclasses.KW_ONLY
+    connect_seconds: float = CONNECT_SECONDS
+    # `/execute` answers at once (engine page, section 6.4), the model's work comes later.
+    answer_seconds: float = 60.0
+    # Where neither the backend's configuration nor its dialect says how long that is.
+    silence_seconds: float = 60.0
+    # The largest known is eve's `info`, about 100 kB. A page of a Herm's list has 100 events with
+    # 20,000 characters each. It is parsed in one step.
+    body_limit: int = 4 * 1024 * 1024
+    # An eve may show a file of 25 MiB in one, as base64.
+    frame_bytes: int = 36 * 1024 * 1024
+    health: Health | None = None
+    _address: _Address = dataclasses.field(init=False, repr=False)
+    # Requests with files that are sent at a time, since their files are in memory meanwhile. A
+    # backend that takes no body holds up its own files only, for as long as an answer is waited
+    # for.
+    _carrying: asyncio.Semaphore = dataclasses.field(
+        default_factory=lambda: asyncio.Semaphore(4), init=False
+    )
+    _capture: SessionCapture | None = dataclasses.field(default=None, init=False)
+    _name: str = dataclasses.field(init=False)
+
+    def __post_init__(self, url: str, auth: Mapping[str, str]) -> None:
         # One for all copies, so that a change reaches those of recorded sessions too.
         self._address = _Address(_base_of(url), CIMultiDict(auth))
-        self._connect = connect_seconds
-        self._answer = answer_seconds
-        self._silence = silence_seconds
-        self._limit = body_limit
-        self._frame_bytes = frame_bytes
-        self._carrying = asyncio.Semaphore(MOST_CARRYING)
-        self._capture: SessionCapture | None = None
-        self._health = health
-        self._name = "" if health is None else health.name
+        self._name = "" if self.health is None else self.health.name
 
     def change(
         self, url: str, auth: Mapping[str, str], *, silence_seconds: float, frame_bytes: int
     ) -> None:
         """Send what is called from now on elsewhere, or with other credentials."""
         self._address.base, self._address.auth = _base_of(url), CIMultiDict(auth)
-        self._silence, self._frame_bytes = silence_seconds, frame_bytes
+        self.silence_seconds, self.frame_bytes = silence_seconds, frame_bytes
 
     def trouble(self, kind: Trouble, why: str) -> None:
         """Take note of what only who reads the answers can tell."""
-        if self._health is not None:
-            self._health.trouble(kind, why)
+        if self.health is not None:
+            self.health.trouble(kind, why)
 
     def concluded(self, outcome: MessageOutcome, code: Code) -> None:
         """Take note of how a message to the backend ended."""
-        if self._health is not None:
-            self._health.concluded(outcome, code)
+        if self.health is not None:
+            self.health.concluded(outcome, code)
 
     def skipped(self, session_id: str, why: str) -> None:
         """Take note that a frame of the backend could not be read."""
-        if self._health is not None:
-            self._health.skipped(session_id, why)
+        if self.health is not None:
+            self.health.skipped(session_id, why)
 
     def recorded(self, capture: SessionCapture) -> Self:
         """Return these connections as a session uses them that is recorded."""
@@ -281,13 +253,13 @@ class Upstream:
         headers.update(self._address.auth)
         # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
         headers["Accept-Encoding"] = "identity"
-        timeout = aiohttp.ClientTimeout(sock_connect=self._connect)
+        timeout = aiohttp.ClientTimeout(sock_connect=self.connect_seconds)
         try:
-            async with asyncio.timeout(self._answer):
+            async with asyncio.timeout(self.answer_seconds):
                 url = self._url(call)
                 if taken is not None:
                     self._write(call, taken, url, headers, body)
-                response = await self._session.request(
+                response = await self.session.request(
                     call.request.method,
                     url,
                     data=data,
@@ -298,8 +270,8 @@ class Upstream:
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failed = request_failure(error, self._name)
-            if self._health is not None and failed.kind is not None:
-                self._health.failed(failed.kind, failed.why)
+            if self.health is not None and failed.kind is not None:
+                self.health.failed(failed.kind, failed.why)
             # The text of a bad header quotes it.
             raise failed.error from (error if failed.kind else None)
         if taken is not None:
@@ -308,14 +280,14 @@ class Upstream:
         if coding.strip().lower() != "identity":
             response.close()
             named = quoted(coding, 40)
-            if self._health is not None:
+            if self.health is not None:
                 why = f"it packs an answer as `{named}`, which was not asked for"
-                self._health.failed(Trouble.DIALECT, why)
+                self.health.failed(Trouble.DIALECT, why)
             raise broken(
                 "The backend's answer is packed in a way that was not asked for", f"`{named}`"
             )
-        if self._health is not None:
-            self._health.answered(response.status)
+        if self.health is not None:
+            self.health.answered(response.status)
         return response
 
     def _write(
@@ -365,14 +337,15 @@ class Upstream:
     ) -> Response:
         body = bytearray()
         try:
-            async with asyncio.timeout(self._answer):
+            async with asyncio.timeout(self.answer_seconds):
                 async for chunk in response.content.iter_any():
                     if taken is not None:
                         taken.received(chunk)
                     body += chunk
-                    if len(body) > self._limit:
+                    if len(body) > self.body_limit:
                         raise UpstreamUnavailable(
-                            f"The backend's answer is longer than {self._limit} bytes.", sent=True
+                            f"The backend's answer is longer than {self.body_limit} bytes.",
+                            sent=True,
                         )
         except TimeoutError as error:
             raise UpstreamTimeout("The backend's answer did not end in time.") from error
@@ -412,12 +385,14 @@ class Upstream:
                 if 200 <= response.status < 300 and type_of(head) == STREAM_TYPES[framing]:
                     parser: SseParser | NdjsonParser
                     if framing == "sse":
-                        parser = SseParser(max_frame_bytes=self._frame_bytes)
+                        parser = SseParser(max_frame_bytes=self.frame_bytes)
                     else:
-                        parser = NdjsonParser(max_line_bytes=self._frame_bytes)
-                    if self._health is not None:
-                        self._health.opened()
-                    yield BackendStream(head, response, parser, self._silence, taken, self._health)
+                        parser = NdjsonParser(max_line_bytes=self.frame_bytes)
+                    if self.health is not None:
+                        self.health.opened()
+                    yield BackendStream(
+                        head, response, parser, self.silence_seconds, taken, self.health
+                    )
                 else:
                     if head.status < 300:
                         named = quoted(type_of(head), 80)
@@ -439,7 +414,8 @@ def type_of(head: Response) -> str:
 def _data(body: bytes | None) -> bytes | io.BytesIO | None:
     """Return a body as aiohttp is to send it: a long one piece by piece, as the connection takes
     it, for in one piece the event loop would stand while the system takes it."""
-    return io.BytesIO(body) if body is not None and len(body) > PIECE_BYTES else body
+    # A longer body goes out in pieces, which are as long as aiohttp's own.
+    return io.BytesIO(body) if body is not None and len(body) > 64 * 1024 else body
 
 
 async def _pieces(body: FileBody, files: Mapping[str, bytes]) -> AsyncIterator[bytes]:

@@ -13,11 +13,8 @@ from proxy.base.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailabl
 from proxy.base.sealed import any_held
 from proxy.upstream.health import Trouble
 
-WHY_LIMIT = 300
-"""Characters of what aiohttp says of a broken answer: it quotes the line that it could not read."""
 
-
-class Failed(NamedTuple):
+class RequestFailure(NamedTuple):
     """Why a request has no answer. `kind` is None where the backend is not to blame, `why` is
     for the operator only."""
 
@@ -34,19 +31,19 @@ def _whom(backend: str) -> str:
     return f"backend `{backend}`" if backend else "the backend"
 
 
-def request_failure(error: Exception, backend: str) -> Failed:
+def request_failure(error: Exception, backend: str) -> RequestFailure:
     """Return what became of a request that aiohttp could not do."""
     who = _who(backend)
     match error:
         case aiohttp.ClientConnectorCertificateError():
             failed = _not_sent(f"{who} has a certificate that is not trusted.")
-            return Failed(failed, Trouble.TLS, str(error.certificate_error))
+            return RequestFailure(failed, Trouble.TLS, str(error.certificate_error))
         case aiohttp.ClientConnectorDNSError():
             failed = _not_sent(f"{who} cannot be found: its host name is not known.")
-            return Failed(failed, Trouble.DNS, _of_system(error))
+            return RequestFailure(failed, Trouble.DNS, _of_system(error))
         case aiohttp.ClientSSLError():
             failed = _not_sent(f"{who} does not speak TLS as it was asked to.")
-            return Failed(failed, Trouble.TLS, _of_system(error))
+            return RequestFailure(failed, Trouble.TLS, _of_system(error))
         case aiohttp.ClientConnectorError():
             if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
                 text = (
@@ -54,22 +51,22 @@ def request_failure(error: Exception, backend: str) -> Failed:
                     "raise the limit (`ulimit -n`)."
                 )
                 shown = f"There is no room for another connection to {_whom(backend)} now."
-                return Failed(_not_sent(text, shown))
+                return RequestFailure(_not_sent(text, shown))
             failed = _not_sent(f"{who} takes no connection.")
-            return Failed(failed, Trouble.CONNECTION, _of_system(error))
+            return RequestFailure(failed, Trouble.CONNECTION, _of_system(error))
         case aiohttp.ConnectionTimeoutError():
             failed = _not_sent(f"{who} takes no connection in time.")
-            return Failed(failed, Trouble.CONNECTION, "it takes no connection in time")
+            return RequestFailure(failed, Trouble.CONNECTION, "it takes no connection in time")
         case TimeoutError():
             text = f"{who} did not answer in time."
-            return Failed(UpstreamTimeout(text), Trouble.TIMEOUT, "no answer came")
+            return RequestFailure(UpstreamTimeout(text), Trouble.TIMEOUT, "no answer came")
         case aiohttp.InvalidURL() | ValueError():
             # Before a byte of the request has left: a bad address, a bad header, which their texts
             # may quote.
-            return Failed(_not_sent(f"The request to {_whom(backend)} cannot be made."))
+            return RequestFailure(_not_sent(f"The request to {_whom(backend)} cannot be made."))
     why = why_of(error)
     lost = broken(f"The connection to {_whom(backend)} broke before an answer", why)
-    return Failed(lost, Trouble.BROKEN, why)
+    return RequestFailure(lost, Trouble.BROKEN, why)
 
 
 def read_failure(error: Exception, backend: str) -> UpstreamError:
@@ -100,7 +97,8 @@ def why_of(error: Exception) -> str:
         text = error.message
     elif isinstance(error, OSError) and error.strerror:
         text = error.strerror
-    return quoted(text, WHY_LIMIT) or type(error).__name__
+    # aiohttp quotes the line that it could not read.
+    return quoted(text, 300) or type(error).__name__
 
 
 def quoted(text: str, limit: int) -> str:

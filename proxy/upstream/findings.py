@@ -19,9 +19,6 @@ from adapters.wire.jsonvalue import parse_json
 from proxy.base.errors import UpstreamError, UpstreamTimeout
 from proxy.base.logs import without_secrets
 
-TEXT_MOST = 400
-"""Characters of what is said of a finding."""
-
 State = Literal["ok", "failed", "not asked", "unknown"]
 
 
@@ -67,7 +64,7 @@ class Finding:
         """Return it without secrets, on one line that a terminal can show."""
         text = without_secrets(self.text, secrets)
         text = "".join(char if char.isprintable() else " " for char in text)
-        return dataclasses.replace(self, text=cut(text, TEXT_MOST))
+        return dataclasses.replace(self, text=cut(text, 400))
 
 
 def json_of(answer: Response) -> Any:

@@ -7,6 +7,7 @@ told of each kind once in `AGAIN_SECONDS`.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import logging
 import time
@@ -17,9 +18,6 @@ from proxy.base.outcomes import BLAMED, Code, MessageOutcome
 
 AGAIN_SECONDS = 60.0
 """How long a kind of trouble that was over is not told again."""
-
-SKIPPED_SECONDS = 10.0
-"""How often skipped frames are told of; those between are counted."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,30 +62,32 @@ FAILED_SECONDS = 600.0
 that it is up."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Health:
     """How one configured backend stands: by the requests to it, and by what became of the messages
     that it was given. `counts` are its numbers."""
 
-    def __init__(
-        self, name: str, url: str, *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.name = name
-        self.url = url
-        self._monotonic = monotonic
-        self._open: set[Trouble] = set()
-        self._told: dict[Trouble, float] = {}
-        self._skipped = 0
-        self._skipped_at: float | None = None
-        self._failed = 0
-        self._failed_at = 0.0
-        self._failed_by: Code | None = None
-        self.counts = BackendCounts(name, lambda: self.failing is None)
+    name: str
+    url: str
+    _: dataclasses.KW_ONLY
+    monotonic: Callable[[], float] = time.monotonic
+    _open: set[Trouble] = dataclasses.field(default_factory=set, init=False)
+    _told: dict[Trouble, float] = dataclasses.field(default_factory=dict, init=False)
+    _skipped: int = dataclasses.field(default=0, init=False)
+    _skipped_at: float | None = dataclasses.field(default=None, init=False)
+    _failed: int = dataclasses.field(default=0, init=False)
+    _failed_at: float = dataclasses.field(default=0.0, init=False)
+    _failed_by: Code | None = dataclasses.field(default=None, init=False)
+    counts: BackendCounts = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = BackendCounts(self.name, lambda: self.failing is None)
         self.counts.expect(Trouble)
 
     @property
     def failing(self) -> Code | None:
         """Return why the last messages failed, None where the backend does its work."""
-        recent = self._monotonic() - self._failed_at < FAILED_SECONDS
+        recent = self.monotonic() - self._failed_at < FAILED_SECONDS
         return self._failed_by if self._failed >= FAILED_MOST and recent else None
 
     @property
@@ -101,7 +101,7 @@ class Health:
             self._failed = 0
             self._over(self._open & {Trouble.MESSAGES})
         elif code in BLAMED:
-            now = self._monotonic()
+            now = self.monotonic()
             if now - self._failed_at >= FAILED_SECONDS:
                 self._failed = 0
                 self._open.discard(Trouble.MESSAGES)
@@ -115,7 +115,7 @@ class Health:
     def trouble(self, kind: Trouble, why: str) -> None:
         """Take note of trouble; `why` is for the operator."""
         self.counts.troubled(kind)
-        now, told = self._monotonic(), self._told.get(kind)
+        now, told = self.monotonic(), self._told.get(kind)
         if kind in self._open or (told is not None and now - told < AGAIN_SECONDS):
             return
         self._open.add(kind)
@@ -158,8 +158,9 @@ class Health:
     def skipped(self, session_id: str, why: str) -> None:
         """Take note of a frame that could not be read."""
         self._skipped += 1
-        now = self._monotonic()
-        if self._skipped_at is not None and now - self._skipped_at < SKIPPED_SECONDS:
+        now = self.monotonic()
+        # Those between are counted.
+        if self._skipped_at is not None and now - self._skipped_at < 10.0:
             return
         count, self._skipped, self._skipped_at = self._skipped, 0, now
         _log.warning(

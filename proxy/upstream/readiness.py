@@ -7,6 +7,7 @@ poll, ask a backend a few times and not each time.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -16,52 +17,42 @@ import aiohttp
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.locks import KeyedLock
 from proxy.config.settings import BackendSettings, Settings
-from proxy.upstream.checking import Checked, check_backend, tell
+from proxy.upstream.backend_check import CheckResult, check_backend, tell
 from proxy.upstream.findings import Finding, Kind
 from proxy.upstream.health import Health
 
 KEPT_SECONDS = 5.0
 """How long what was found of a backend counts."""
 
-ANSWER_SECONDS = 5.0
-"""How long a connection, and an answer, may take."""
-
 CHECK_SECONDS = 10.0
 """How long all of a check may take."""
 
 
-class _Found(NamedTuple):
+class _CachedCheck(NamedTuple):
     """What was found, and when it was asked for, in seconds of the monotonic clock."""
 
     at: float
-    checked: Checked
+    checked: CheckResult
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Readiness:
-    """Checks the backends of a server that runs."""
+    """Checks the backends of a server that runs; `health` is told of what fails."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        http: aiohttp.ClientSession,
-        health: Mapping[str, Health],
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Begin with nothing known; `health` is told of what fails."""
-        self._settings = settings
-        self._http = http
-        self._health = health
-        self._monotonic = monotonic
-        self._found: dict[str, _Found] = {}
-        self._asking = KeyedLock()
+    settings: Settings
+    http: aiohttp.ClientSession
+    health: Mapping[str, Health]
+    _: dataclasses.KW_ONLY
+    monotonic: Callable[[], float] = time.monotonic
+    _found: dict[str, _CachedCheck] = dataclasses.field(default_factory=dict, init=False)
+    _asking: KeyedLock = dataclasses.field(default_factory=KeyedLock, init=False)
 
     def use(self, settings: Settings) -> None:
         """Check by another configuration; what was found by the one before counts no more."""
-        self._settings = settings
+        self.settings = settings
         self._found.clear()
 
-    async def check(self, backend: BackendSettings) -> Checked:
+    async def check(self, backend: BackendSettings) -> CheckResult:
         """Return what is found of a backend, no older than `KEPT_SECONDS`."""
         return await self._check(backend, keep_failed=True)
 
@@ -82,8 +73,8 @@ class Readiness:
             details={"backend": backend.name, "check": what, "kind": finding.kind},
         )
 
-    async def _check(self, backend: BackendSettings, *, keep_failed: bool) -> Checked:
-        began = self._monotonic()
+    async def _check(self, backend: BackendSettings, *, keep_failed: bool) -> CheckResult:
+        began = self.monotonic()
         async with self._asking.lock(backend.name):
             found = self._found.get(backend.name)
             if found is not None:
@@ -91,20 +82,20 @@ class Readiness:
                 # What others asked for while this waited is new enough in any case.
                 if found.at >= (began - KEPT_SECONDS if kept else began):
                     return found.checked
-            at = self._monotonic()
+            at = self.monotonic()
             checked = await self._ask(backend)
-            self._found[backend.name] = _Found(at, checked)
-        tell(checked, self._health[backend.name])
+            self._found[backend.name] = _CachedCheck(at, checked)
+        tell(checked, self.health[backend.name])
         return checked
 
-    async def _ask(self, backend: BackendSettings) -> Checked:
+    async def _ask(self, backend: BackendSettings) -> CheckResult:
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                return await check_backend(backend, self._settings, self._http, ANSWER_SECONDS)
+                return await check_backend(backend, self.settings, self.http, 5.0)
         except TimeoutError:
             text = (
                 f"it was not through with its answers within {CHECK_SECONDS:g} s: look into the "
                 "log of the backend"
             )
             failed = Finding("failed", text, Kind.TIMEOUT)
-            return Checked(backend.name, backend.dialect, backend.url, failed)
+            return CheckResult(backend.name, backend.dialect, backend.url, failed)

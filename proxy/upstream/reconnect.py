@@ -11,20 +11,16 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 
-FIRST_MS = 250
-"""The first wait; the eve clients start with the same (eve page, section 7.5)."""
-
-MOST_MS = 15_000
-"""The longest wait: a backend that is back is found within it."""
-
 
 @dataclasses.dataclass(slots=True)
 class Backoff:
     """The waits of one stream. `fraction` draws from 0 up to 1: a seed decides the jitter."""
 
     fraction: Callable[[], float]
-    first: int = FIRST_MS
-    most: int = MOST_MS
+    # The eve clients start with the same (eve page, section 7.5).
+    first: int = 250
+    # A backend that is back is found within it.
+    most: int = 15_000
     attempts: int = 0
     since: int | None = None
 
@@ -46,13 +42,11 @@ class Backoff:
         self.since = None
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Attempts:
     """The waits of all streams of a session that are wanted, by their threads."""
 
-    __slots__ = ("_waits",)
-
-    def __init__(self) -> None:
-        self._waits: dict[str, Backoff] = {}
+    _waits: dict[str, Backoff] = dataclasses.field(default_factory=dict, init=False)
 
     @contextlib.contextmanager
     def at(self, thread_id: str, waits: Backoff) -> Iterator[Backoff]:

@@ -394,7 +394,7 @@ async def test_a_client_whose_request_was_answered_elsewhere_is_told_and_goes_on
     talk = Talk(face, declared=declared)
     seen = await talk.say("script: approve", "u1")
     asked = talk.applied.interrupts[0]
-    live = await face.live(next(iter(face.sessions.live)).id)
+    live = await face.live(next(iter(face.sessions.cache)).id)
     elsewhere = face.eve().attach(live.id)
     await elsewhere.respond(asked["id"], "approve")
     await settled(live)
@@ -443,7 +443,7 @@ async def test_a_late_answer_follows_a_turn_that_runs_to_its_end(serve: Any) -> 
     talk = Talk(face)
     await talk.say("script: approve", "u1")
     (asked,) = talk.applied.interrupts
-    live = await face.live(next(iter(face.sessions.live)).id)
+    live = await face.live(next(iter(face.sessions.cache)).id)
     await face.eve().attach(live.id).respond(asked["id"], "approve")
     await until(lambda: asked["id"] in live.state.resolved)
     told = await talk.run(resume=[entry(asked, {"approved": True})])

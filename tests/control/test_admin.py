@@ -82,7 +82,7 @@ async def test_an_administrator_settles_and_prunes_for_everybody_and_the_log_say
         if entry["type"] == "error.reported"
     ]
     assert said == ["An administrator brought the session to rest."]
-    await until(lambda: all(session.idle for session in dragoman.sessions.live))
+    await until(lambda: all(session.idle for session in dragoman.sessions.cache))
     body = {"max_bytes": 0}
     for dry_run in (True, False):
         status, answer = await ask(dragoman, "POST", "/prune", json={**body, "dry_run": dry_run})
@@ -116,7 +116,7 @@ async def test_what_an_owner_settles_and_prunes_is_its_own(
     await ask(dragoman, "POST", f"/sessions/{ann}/settle", "k-ann")
     assert f"session `{ann}` of `ann` is settled by `ann`" in caplog.messages
     await ask(dragoman, "POST", f"/sessions/{bob}/settle")
-    await until(lambda: all(session.idle for session in dragoman.sessions.live))
+    await until(lambda: all(session.idle for session in dragoman.sessions.cache))
     await ask(dragoman, "POST", "/prune", "k-ann", json={"max_bytes": 0})
     assert await listed(dragoman) == [(bob, "bob")]
 
@@ -147,10 +147,10 @@ async def test_nor_does_it_erase_one_whose_backend_has_left_the_configuration() 
         name = await dragoman.say("hello", route="gone", key="k-ann")
         await dragoman.until_idle(name)
         sessions = dragoman.sessions
-        sessions.live.forget(name)
+        sessions.cache.forget(name)
         (left,) = (one for one in sessions.settings.backends if one.name != "gone")
         less = sessions.settings.model_copy(update={"backends": (left,)})
-        sessions.backends._settings = less
+        sessions.backends.settings = less
         assert (await ask(dragoman, "DELETE", f"/sessions/{name}"))[0] == 403
         assert (await ask(dragoman, "GET", f"/sessions/{name}"))[0] == 502
         assert (await ask(dragoman, "DELETE", f"/sessions/{name}", "k-ann"))[0] == 200
@@ -211,7 +211,7 @@ async def test_the_commands_work_for_all_owners_with_the_key_of_an_administrator
         assert "the key of an administrator" in err
     code, out, _ = await run("sessions", "settle", ann, bob)
     assert (code, out) == (0, f"{ann}\tsettled\n{bob}\tsettled\n")
-    await until(lambda: all(session.idle for session in dragoman.sessions.live))
+    await until(lambda: all(session.idle for session in dragoman.sessions.cache))
     code, out, _ = await run("sessions", "prune", "--max-bytes", "0", "-y")
     assert code == 0
     assert {line.split("\t")[0] for line in out.splitlines()} == {ann, bob}

@@ -122,7 +122,7 @@ async def test_a_title_is_listed_as_it_was_changed_last(dragoman: Proxied) -> No
     live = await dragoman.session(session_id)
     for title in ("Lunch", "Dinner"):
         told = ev.SessionUpdated(thread_id=MAIN, title=title)
-        await live._record.until_stored(live._record.emit([told]))
+        await live._log.until_stored(live._log.emit([told]))
         _, body = await dragoman.request("GET", f"{API}/sessions")
         assert SessionsOut.model_validate(body).sessions[0].title == title
 
@@ -606,7 +606,7 @@ async def test_a_secret_takes_its_value_only_sealed_and_nothing_is_quoted(
     session_id = await dragoman.say("script: approve")
     await dragoman.asked(session_id)
     session = await dragoman.session(session_id)
-    session._record.hear(
+    session._log.hear(
         [
             InteractionRequested(
                 thread_id=MAIN,
@@ -668,7 +668,7 @@ async def test_all_pages_of_sessions_are_looked_through(
 async def test_a_stopping_server_takes_no_answer(dragoman: Proxied) -> None:
     session_id = await dragoman.say("script: approve")
     asked = await dragoman.asked(session_id)
-    dragoman.sessions.live.stopping = True
+    dragoman.sessions.cache.stopping = True
     path = f"/sessions/{session_id}/interactions/{asked.request_id}"
     status, code, _ = await failed(dragoman, "POST", path, json={"decision": "allow"})
     assert (status, code) == (503, "stopping")
@@ -900,7 +900,7 @@ async def test_a_session_that_is_being_archived_is_not_settled(dragoman: Proxied
     await dragoman.until_idle(session)
     live = await dragoman.session(session)
     held: Any = SimpleNamespace(
-        _work=live._work, _outbox=SimpleNamespace(administering=True), _record=live._record
+        _scope=live._scope, _outbox=SimpleNamespace(administering=True), _log=live._log
     )
     with pytest.raises(DragomanError, match="decided within a minute"):
         await Session.settle(held, by="local")

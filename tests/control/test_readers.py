@@ -37,7 +37,7 @@ async def long_session(dragoman: Proxied) -> str:
     """Return a session at rest with a long log."""
     session_id = await dragoman.say("hello")
     await dragoman.until_idle(session_id)
-    record = (await dragoman.session(session_id))._record
+    record = (await dragoman.session(session_id))._log
     for number in range(WRITES):
         title = f"{number} " + "long " * 32
         told = [ev.SessionUpdated(thread_id=MAIN, title=title) for _ in range(128)]

@@ -32,7 +32,7 @@ from proxy.base.rows import BackendBinding, NewSession, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.fanout.hub import entries_in
 from proxy.journal.base import Write
-from proxy.session import Session, codec_of
+from proxy.session import Session, SessionContext, codec_of
 from proxy.upstream.client import STREAM_TYPES, Load, Take, type_of
 from tests.faults.backends import Kind
 from tests.support.dragoman import KNOWN
@@ -327,20 +327,22 @@ class Inward:
         self.session = Session(
             row,
             BackendBinding(1, 0, kind.dialect, named),
-            journal=journal,
+            SessionContext(
+                journal=journal,
+                tasks=self.tasks,
+                clock=self.clock,
+                ids=SeededIds(),
+                slots=asyncio.Semaphore(1),
+                keep_frames=False,
+                faces={"eve": {}},
+            ),
             codec=self.codec,
             upstream=upstream,
-            tasks=self.tasks,
-            clock=self.clock,
-            ids=SeededIds(),
             broken=self.lost.append,
             deleted=self.lost.append,
             rested=lambda *_: None,
-            keep_frames=False,
             patience=None,
-            quiet=60_000,
-            face_settings={"eve": {}},
-            slots=asyncio.Semaphore(1),
+            silence=60_000,
             capture=None,
             spans=None,
         )

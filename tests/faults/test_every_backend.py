@@ -14,7 +14,7 @@ from adapters.contract.dialect import Dialect
 from adapters.model import events as ev
 from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault, Garbage
-from proxy.session import record
+from proxy.session import log_writer
 from tests.faults import backends as kinds
 from tests.faults.backends import BACKENDS, Kind, lacking
 from tests.faults.conversation import (
@@ -274,7 +274,7 @@ async def test_a_wrong_key_for_the_backend_is_said_and_never_shown(
 async def test_a_turn_that_has_more_open_than_can_be_kept_fails_and_says_so(
     run: Run, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "STATE_MOST", 20_000)
+    monkeypatch.setattr(log_writer, "STATE_MOST", 20_000)
     data = many("ManyCalls", kind.dialect, 300)
     conversation = await play(run, kind, {(kind.faulty.stream, 1): Garbage(1, data)})
     assert "more open than the 20000 bytes" in failure(conversation.turn)["message"]

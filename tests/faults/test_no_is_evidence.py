@@ -15,7 +15,7 @@ from adapters.model import events as ev
 from adapters.model.base import Support
 from adapters.wire.errors import DragomanError
 from proxy.base.outcomes import STOP_UNCONFIRMED
-from proxy.session.watch import STOPPED_MOST
+from proxy.session.watch import LIMITS
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.inward import Inward, said
 
@@ -222,7 +222,7 @@ async def test_a_turn_that_was_ended_here_is_over_though_its_backend_goes_on(kin
         begun = inward.clock.now()
         await inward.submit(cmd.Interrupt())
         assert await inward.until(lambda: rests(inward), STOP_SECONDS)
-        assert inward.clock.now() - begun == STOPPED_MOST
+        assert inward.clock.now() - begun == LIMITS.stop_ends
         ended = [event for event in inward.events if isinstance(event, ev.TurnEnded)]
         assert (ended[-1].outcome, ended[-1].synthetic) == ("interrupted", True)
         errors = [e.code for e in inward.events if isinstance(e, ev.ErrorReported)]
@@ -247,7 +247,7 @@ async def test_an_answer_behind_a_stop_that_came_to_nothing_lets_the_turn_go_on(
         assert inward.session.state.status == "paused"
         inward.wire.says, inward.wire.mute = None, True
         await act(inward, "answer")
-        assert not await inward.until(lambda: rests(inward), 3 * STOPPED_MOST / 1000)
+        assert not await inward.until(lambda: rests(inward), 3 * LIMITS.stop_ends / 1000)
         inward.wire.mute = False
         assert await inward.until(lambda: rests(inward), 600)
         assert resolved(inward) == ["approved"]

@@ -13,7 +13,7 @@ from proxy.base.rows import CodecRow, CommandRow, SessionRow, StoredSnapshot
 from proxy.journal import _writer
 from proxy.journal.base import Journal, Write
 from proxy.journal.sqlite import SqliteJournal
-from proxy.sessions.retention import Limits, choose
+from proxy.sessions.retention_limits import RetentionLimits, choose
 from tests.journal.conftest import begin, create, joined, line, lines, store, until
 from tests.journal.test_sqlite import contents, copy_as_crashed, execute
 
@@ -47,7 +47,9 @@ async def made(
     return row
 
 
-async def chosen(journal: Journal, limits: Limits, *, now: int = 1000, **more: str) -> list[str]:
+async def chosen(
+    journal: Journal, limits: RetentionLimits, *, now: int = 1000, **more: str
+) -> list[str]:
     """The ids and reasons of what the limits do not keep."""
     found = await choose(journal, limits, now=now, owner=more.get("owner"))
     return [f"{doomed.row.id} {doomed.reason}" for doomed in found]
@@ -64,10 +66,10 @@ async def test_sessions_go_by_the_age_of_their_last_event_and_never_while_someth
         ("young", 950, "idle"),
     ):
         await made(journal, id, at, state=state)
-    assert await chosen(journal, Limits(age=500)) == ["ended age", "old age"]
-    assert await chosen(journal, Limits(age=901)) == ["ended age"]
-    assert await chosen(journal, Limits(age=999)) == []
-    assert await chosen(journal, Limits()) == []
+    assert await chosen(journal, RetentionLimits(age=500)) == ["ended age", "old age"]
+    assert await chosen(journal, RetentionLimits(age=901)) == ["ended age"]
+    assert await chosen(journal, RetentionLimits(age=999)) == []
+    assert await chosen(journal, RetentionLimits()) == []
 
 
 async def test_the_oldest_go_until_what_is_left_fits(journal: Journal) -> None:
@@ -81,12 +83,18 @@ async def test_the_oldest_go_until_what_is_left_fits(journal: Journal) -> None:
         await made(journal, id, at, backend=backend)
     each = (await journal.session("a1")).bytes
     assert BODY < each < BODY + 100
-    assert await chosen(journal, Limits(bytes=5 * each)) == []
-    assert await chosen(journal, Limits(bytes=5 * each - 1)) == ["a1 bytes"]
-    assert await chosen(journal, Limits(bytes=2 * each)) == ["a1 bytes", "b1 bytes", "a2 bytes"]
-    assert await chosen(journal, Limits(bytes_per_backend=2 * each)) == ["a1 bytes_per_backend"]
+    assert await chosen(journal, RetentionLimits(bytes=5 * each)) == []
+    assert await chosen(journal, RetentionLimits(bytes=5 * each - 1)) == ["a1 bytes"]
+    assert await chosen(journal, RetentionLimits(bytes=2 * each)) == [
+        "a1 bytes",
+        "b1 bytes",
+        "a2 bytes",
+    ]
+    assert await chosen(journal, RetentionLimits(bytes_per_backend=2 * each)) == [
+        "a1 bytes_per_backend"
+    ]
     # What goes for one reason counts for the next.
-    limits = Limits(age=985, bytes_per_backend=2 * each, bytes=3 * each)
+    limits = RetentionLimits(age=985, bytes_per_backend=2 * each, bytes=3 * each)
     assert await chosen(journal, limits) == ["a1 age", "b1 bytes"]
 
 
@@ -100,7 +108,7 @@ async def test_a_session_that_goes_between_two_looks_is_no_fault(
         return {}
 
     monkeypatch.setattr(journal, "sizes", sizes)
-    limits = Limits(age=500, bytes=0, bytes_per_backend=0)
+    limits = RetentionLimits(age=500, bytes=0, bytes_per_backend=0)
     assert await chosen(journal, limits) == ["old age"]
 
 
@@ -108,14 +116,14 @@ async def test_what_is_open_counts_but_stays(journal: Journal) -> None:
     await made(journal, "busy", 10, state="running", size=5 * BODY)
     await made(journal, "old", 20)
     await made(journal, "new", 30)
-    assert await chosen(journal, Limits(bytes=6 * BODY)) == ["old bytes", "new bytes"]
+    assert await chosen(journal, RetentionLimits(bytes=6 * BODY)) == ["old bytes", "new bytes"]
 
 
 async def test_an_owner_chooses_among_the_own(journal: Journal) -> None:
     await made(journal, "mine", 10, owner="me")
     await made(journal, "theirs", 5)
-    assert await chosen(journal, Limits(age=500), owner="me") == ["mine age"]
-    assert await chosen(journal, Limits(bytes=1), owner="me") == ["mine bytes"]
+    assert await chosen(journal, RetentionLimits(age=500), owner="me") == ["mine age"]
+    assert await chosen(journal, RetentionLimits(bytes=1), owner="me") == ["mine bytes"]
     assert (await journal.sizes(owner="me")).keys() == {"lab"}
     assert await journal.sizes(owner="nobody") == {}
 
@@ -141,7 +149,7 @@ async def test_an_expired_session_leaves_its_names_and_nothing_else(journal: Jou
     assert isinstance(await store(journal, Write(session.key, 3, 1, line(3))), SessionClosed)
     assert await journal.sizes() in ({}, {"lab": 0})
     assert not await journal.expire(session.key, unless_after=1000, at=500)
-    assert await chosen(journal, Limits(age=1, bytes=1)) == []
+    assert await chosen(journal, RetentionLimits(age=1, bytes=1)) == []
 
 
 def command(session: int) -> CommandRow:

@@ -22,7 +22,7 @@ from proxy.migration.moving import move
 from proxy.migration.progress import Progress, progress_of
 from proxy.migration.reporting import ShadowReportOut, lines_of
 from proxy.scripted.faults import Faults, NoAnswer, Status
-from proxy.sessions.retention import Limits
+from proxy.sessions.retention_limits import RetentionLimits
 from proxy.sessions.shadows import shadow_of
 from proxy.upstream import readiness
 from tests.migration.shadows import Shadowed
@@ -280,7 +280,7 @@ async def test_a_stop_does_not_wait_for_what_a_shadow_is_given(start: Start[Shad
     await settled(session)
 
     def given() -> bool:
-        return any(one.sending for one in house.sessions.live if one.row.owner == SHADOWS)
+        return any(one.sending for one in house.sessions.cache if one.row.owner == SHADOWS)
 
     await until(given)
     assert await house.sessions.drain(2.0)
@@ -390,7 +390,7 @@ async def test_a_shadow_goes_with_a_session_that_expires(start: Start[Shadowed])
     await settled(session)
     await house.followed(session.id)
     await asyncio.sleep(0.01)
-    gone = await house.sessions.prune(Limits(age=1), owner=LOCAL)
+    gone = await house.sessions.prune(RetentionLimits(age=1), owner=LOCAL)
     assert [one.row.id for one in gone] == [session.id]
     assert await house.shadows() == []
 
@@ -408,7 +408,7 @@ async def test_a_shadow_goes_with_a_session_whose_journal_is_changed_as_a_file(
     if how == "delete":
         await offline.deleted(journal, session.id)
     else:
-        await offline.pruned(journal, Limits(age=1), dry_run=False)
+        await offline.pruned(journal, RetentionLimits(age=1), dry_run=False)
     assert await house.shadows() == []
 
 
@@ -418,7 +418,7 @@ async def test_a_shadow_counts_in_retention(start: Start[Shadowed]) -> None:
     await settled(session)
     await house.followed(session.id)
     await asyncio.sleep(0.01)
-    gone = await house.sessions.prune(Limits(age=1))
+    gone = await house.sessions.prune(RetentionLimits(age=1))
     assert session.id in [one.row.id for one in gone]
     assert await house.shadows() == []
     assert (await house.report()).sessions == 0

@@ -19,7 +19,7 @@ from proxy.cli.servers import ServerClient
 from proxy.config.settings import BackendSettings
 from proxy.migration.moving import Moved, move
 from proxy.scripted.faults import Status
-from proxy.upstream.checking import Checked
+from proxy.upstream.backend_check import CheckResult
 from proxy.upstream.readiness import Readiness
 from tests.migration.support import House
 from tests.migration.test_kills import Served
@@ -200,7 +200,7 @@ async def test_a_backend_that_is_gone_is_asked_once_when_all_is_taken_back(
     asked: list[str] = []
     ask = Readiness._ask
 
-    async def counting(readiness: Readiness, backend: BackendSettings) -> Checked:
+    async def counting(readiness: Readiness, backend: BackendSettings) -> CheckResult:
         asked.append(backend.name)
         return await ask(readiness, backend)
 

@@ -303,7 +303,7 @@ async def test_what_is_under_way_is_not_archived_and_the_way_out_is_said(
 
 
 def asks_now(of: Dragoman, name: str) -> bool:
-    live = of.sessions.live.at_hand(name)
+    live = of.sessions.cache.at_hand(name)
     return live is not None and asks(live)
 
 

@@ -400,7 +400,7 @@ async def test_a_session_that_is_loaded_anew_goes_on_in_its_file(tmp_path: Path)
         for _ in range(3):
             await ask_engine(house, "execute", message="script: text")
             name = await house.rest()
-            house.sessions.live.forget(name)
+            house.sessions.cache.forget(name)
         capture = await house.agrees()
         assert len(capture.of_side("frontend")) == 3
         numbers = [one.request.exchange for one in capture.exchanges]

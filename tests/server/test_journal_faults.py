@@ -290,7 +290,7 @@ async def test_what_is_damaged_while_it_is_served_is_a_503_in_every_dialect(
     name = session.session_id
     await settled(await running.live(name))
     await indexed(running)
-    running.sessions.live.forget(name)
+    running.sessions.cache.forget(name)
     statement = DAMAGES[damage]
     if statement is None:
         await journal_of(running)._job(lambda t: None)
@@ -318,7 +318,7 @@ async def test_what_is_damaged_while_it_is_served_is_a_503_in_every_dialect(
     ]
     seen: dict[str, int] = {}
     for method, url, body in asked:
-        running.sessions.live.forget(name)
+        running.sessions.cache.forget(name)
         address = f"http://127.0.0.1:{running.port}{url}"
         async with running.http.request(method, address, json=body) as response:
             with contextlib.suppress(aiohttp.ClientError):
@@ -543,7 +543,7 @@ async def test_a_doubt_is_as_old_as_it_was_when_a_session_is_loaded_after_a_step
     clock.ahead += HOUR_MS
     session = await running.eve().create("hello")
     await until(lambda: bool(running.requests("execute")))
-    running.sessions.live.forget(session.session_id)
+    running.sessions.cache.forget(session.session_id)
     live = await running.live(session.session_id)
     await until(lambda: not live.state.inputs)
     assert len(running.requests("execute")) == 1
@@ -566,7 +566,7 @@ async def test_only_silence_after_the_last_news_counts_from_before_a_start(run: 
     assert isinstance(clock, HurriedClock)
     # Its doubt is older than any patience.
     clock.ahead += HOUR_MS
-    running.sessions.live.forget(session.session_id)
+    running.sessions.cache.forget(session.session_id)
     await running.live(session.session_id)
     assert (await session.read_turn()).text
     assert len(running.requests("replay")) == 4
@@ -588,7 +588,7 @@ async def test_a_start_goes_on_from_the_times_before_it_though_the_clock_was_set
     set_clock(step)
     await running.restart()
     live = await running.live(session.session_id)
-    assert live._record.time() >= row.at
+    assert live._log.time() >= row.at
     # The doubt is as old as what was stored says, and not an hour younger or older.
     given = times_of(live.codec)
     await until(lambda: bool(given["closed"]))

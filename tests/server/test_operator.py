@@ -24,7 +24,7 @@ from proxy.app.server import serve
 from proxy.config.settings import Settings
 from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Faults, Garbage, Stall
-from proxy.upstream.checking import check_backends
+from proxy.upstream.backend_check import check_backends
 from proxy.upstream.findings import Kind
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.journals import stored_entries

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.base import metrics
 from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Cut, Faults
-from proxy.upstream.checking import warn
+from proxy.upstream.backend_check import warn
 from tests.server import test_journal_faults as journal_faults
 from tests.server import test_stop
 from tests.server.test_journal_faults import FILLING, Fault, set_clock

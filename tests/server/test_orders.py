@@ -18,7 +18,7 @@ import pytest
 from adapters.model import events as ev
 from adapters.model.base import Call
 from proxy.journal.base import Journal
-from proxy.session import Session, sending
+from proxy.session import Session, outbound
 from tests.support.dragoman import Backend, Dragoman, starting
 from tests.support.eve_client import EveClient, EveSession, Style
 from tests.support.herm_client import HermClient, Refused
@@ -253,7 +253,7 @@ async def test_an_answer_after_a_stop_is_not_said_to_the_agent(
 async def test_an_answer_goes_all_the_same_when_a_stop_shows_nothing_for_long(
     house: House, roads: Roads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "STOPPED_SECONDS", 0.05)
+    monkeypatch.setattr(outbound, "STOPPED_SECONDS", 0.05)
     session = await asked(house, "s2")
     live = await house.live(session.session_id)
     (request,) = live.open_interactions()

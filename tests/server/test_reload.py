@@ -215,7 +215,7 @@ async def test_a_removed_backend_stays_while_a_session_uses_it(
         caplog.set_level("INFO", "proxy.app.reloading")
         await reloaded(dragoman, backends=[engine])
         assert list(dragoman.sessions.settings.backends) == [engine, other]
-        dragoman.sessions.live.forget(name)
+        dragoman.sessions.cache.forget(name)
         await reloaded(dragoman, backends=[engine])
         assert list(dragoman.sessions.settings.backends) == [engine]
     assert caplog.messages == [

@@ -14,7 +14,7 @@ from aiohttp import web
 from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Status
 from proxy.session import snapshots
-from proxy.sessions.retention import Limits
+from proxy.sessions.retention_limits import RetentionLimits
 from tests.server.conftest import Serve
 from tests.support.houses import HermAndEngine
 from tests.support.journals import CrashJournal
@@ -332,7 +332,7 @@ async def test_the_key_of_a_create_holds_as_long_as_its_session(
     await settled(await house.live(talk.id))
     _, body = await talk.create("hello", headers)
     assert talk.id in body
-    await house.sessions.prune(Limits(age=-1))
+    await house.sessions.prune(RetentionLimits(age=-1))
     status, _ = await talk.create("hello", headers)
     assert status == 410
     assert [row.id for row in await house.sessions.journal.sessions()] == [talk.id]

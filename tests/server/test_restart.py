@@ -363,7 +363,7 @@ async def test_a_start_takes_up_a_message_that_was_accepted_though_nobody_asks(r
     await running.restart()
     with contextlib.suppress(aiohttp.ClientError, Refused, DragomanError):
         await said
-    await until(lambda: session.session_id in running.sessions.live)
+    await until(lambda: session.session_id in running.sessions.cache)
 
 
 async def queued(running: Running) -> tuple[Session, str]:

@@ -23,7 +23,7 @@ from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted import scripts
 from proxy.scripted.scripts import AskBeat, SayBeat
 from proxy.session import Session
-from proxy.sessions.retention import Limits
+from proxy.sessions.retention_limits import RetentionLimits
 from tests.support import engine_client, eve_client, herm_client
 from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
 from tests.support.eve_client import Style
@@ -32,7 +32,7 @@ from tests.support.running import BACKEND, Live, Run, Running
 from tests.support.waiting import settled, until
 
 MARK = "MARKED-TEXT-7e1b"
-ALL = Limits(age=-1)
+ALL = RetentionLimits(age=-1)
 
 
 async def ask(running: Running, method: str, path: str, **options: Any) -> tuple[int, Any]:
@@ -132,9 +132,9 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
     running = await run("sqlite")
     name = await said(running)
     sessions = running.sessions
-    sessions.live.forget(name)
+    sessions.cache.forget(name)
     erasing, erased = asyncio.Event(), asyncio.Event()
-    find, load, journal = sessions.live._load, Session.load, sessions.journal
+    find, load, journal = sessions.cache._load, Session.load, sessions.journal
 
     async def find_late(row: SessionRow) -> Session:
         erasing.set()
@@ -153,7 +153,7 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
             assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 200
         else:
             if when == "found":
-                monkeypatch.setattr(sessions.live, "_load", find_late)
+                monkeypatch.setattr(sessions.cache, "_load", find_late)
             else:
                 monkeypatch.setattr(Session, "load", load_slowly)
             asking.append(asyncio.create_task(ask(running, "GET", f"/api/v1/sessions/{name}")))
@@ -180,7 +180,7 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
     assert {(status, body["error"]["code"]) for status, body in answers} == {expected}
     assert len({body["error"]["message"] for _, body in answers}) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert len(sessions.live) == 0
+    assert len(sessions.cache) == 0
 
 
 @pytest.mark.parametrize("way", ["control", "local", "herm", "prune", "retention"])
@@ -249,7 +249,7 @@ async def test_what_is_open_stays_whatever_the_limits_say(run: Run, script: str)
     session = await running.eve().create(script)
     live = await running.live(session.session_id)
     await until(lambda: live.state.busy)
-    assert await running.sessions.prune(Limits(age=-1, bytes=0, bytes_per_backend=0)) == []
+    assert await running.sessions.prune(RetentionLimits(age=-1, bytes=0, bytes_per_backend=0)) == []
     assert not live.closed
 
 
@@ -422,7 +422,7 @@ async def test_a_deleted_session_leaves_no_word_behind(run: Run, tmp_path: Path,
     assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 404
     assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}"))[0] == 404
     assert await running.log(other)
-    assert name not in running.sessions.live
+    assert name not in running.sessions.cache
     await running.restart()
     assert MARK.encode() not in stored(tmp_path)
 
@@ -524,7 +524,7 @@ async def test_a_session_of_a_backend_that_left_the_configuration_can_still_be_e
 ) -> None:
     running = await run("sqlite")
     name = await said(running)
-    await until(lambda: name not in running.sessions.live)
+    await until(lambda: name not in running.sessions.cache)
     monkeypatch.setattr(type(running.sessions.settings), "backend", lambda *_: None)
     assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 502
     assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}"))[0] == 200

@@ -266,7 +266,7 @@ async def test_where_the_disk_fails_or_the_server_stops_nothing_changes(start: S
         ):
             assert (answer[0], answer[1]["error"]["code"]) == (503, "journal_unavailable")
     assert (await shown(running))["main"][0] == "configured"
-    running.sessions.live.drain()
+    running.sessions.cache.drain()
     for answer in (
         await put(running, "main", ("green", 1)),
         await asked(running, "DELETE", "/main"),

@@ -263,7 +263,7 @@ async def test_a_session_that_leaves_memory_leaves_no_message_behind(collector: 
         session = await dragoman.say("script: approve")
         await dragoman.asked(session)
         assert gathered() == [1]
-        dragoman.sessions.live.forget(session)
+        dragoman.sessions.cache.forget(session)
         await until(lambda: gathered() == [])
         # Loaded again it goes on, without spans of what began before.
         await dragoman.asked(session)

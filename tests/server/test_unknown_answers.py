@@ -14,7 +14,7 @@ from adapters.eve.client import EveClient
 from adapters.herm.client import HermClient
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from proxy.session.reading import Reading
+from proxy.session.inbound import InboundReader
 from tests.migration.support import House
 from tests.support.dragoman import Start, starting
 from tests.support.waiting import asks, settled, until
@@ -39,12 +39,12 @@ async def test_a_request_is_open_again_when_nothing_tells_of_its_answer_after_a_
     answer = cmd.AnswerInteraction(request_id=request.request_id, decision="allow")
     on_its_way = asyncio.Event()
 
-    async def hang(reading: Reading, call: Any) -> Any:
+    async def hang(reading: InboundReader, call: Any) -> Any:
         on_its_way.set()
         await asyncio.Event().wait()
 
     with monkeypatch.context() as crash:
-        crash.setattr(Reading, "answer", hang)
+        crash.setattr(InboundReader, "answer", hang)
         (lost,) = await live.submit([answer], by="local", face="eve")
         await on_its_way.wait()
         for codec in (EngineClient, HermClient, EveClient):

@@ -12,7 +12,6 @@ from adapters.model import events as ev
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.session import admission as rooms
-from proxy.session.work import RETRY_SECONDS
 from tests.support.running import BACKEND, Run
 from tests.support.waiting import settled, until
 
@@ -132,4 +131,4 @@ async def test_who_comes_while_a_session_leaves_memory_is_told_when_to_come_agai
     session.close()
     with pytest.raises(DragomanError, match="loaded anew") as caught:
         await session.submit([said("more")], by="local", face="eve")
-    assert caught.value.details == {"retry_after": RETRY_SECONDS}
+    assert caught.value.details == {"retry_after": 1}

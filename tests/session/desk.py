@@ -12,8 +12,8 @@ from adapters.model.base import Ability, ClientCodec, Support
 from adapters.model.state import LogState
 from adapters.wire.errors import NotSupported
 from proxy.base.rows import CommandRow
-from proxy.session.admission import Admission, Admitted, Origin, check_batch
-from proxy.session.outbox import STORED_AS, Fate, Input, Outbox
+from proxy.session.admission import Admission, AdmittedBatch, Origin, check_batch
+from proxy.session.outbox import STORED_AS, Fate, Outbox, OutboxInput
 
 ACCEPTED, QUEUED, LEAVING = Fate.ACCEPTED, Fate.QUEUED, Fate.LEAVING
 SENT, SOUGHT, DOUBTED = Fate.SENT, Fate.SOUGHT, Fate.DOUBTED
@@ -103,7 +103,7 @@ class Desk:
         *commands: cmd.AnyCommand,
         origin: Origin = ORIGIN,
         request: Mapping[str, Any] | None = None,
-    ) -> Admitted:
+    ) -> AdmittedBatch:
         """Check a batch and take it in."""
         check_batch(commands)
         checked = [self.admission.check(command, self.state) for command in commands]
@@ -144,5 +144,5 @@ class Desk:
         return [one.fate for one in found if one is not None]
 
 
-def names(inputs: Iterable[Input]) -> list[str]:
+def names(inputs: Iterable[OutboxInput]) -> list[str]:
     return [one.command_id for one in inputs]

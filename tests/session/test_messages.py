@@ -10,7 +10,7 @@ from adapters.model import events as ev
 from adapters.wire.errors import SESSION_LOST
 from adapters.wire.jsonvalue import format_json, parse_json
 from proxy.base.outcomes import POSSIBLE, SETTLED, Code, MessageOutcome
-from proxy.session.messages import Concluded, Messages
+from proxy.session.messages import MessageResult, MessageTracker
 
 
 def accepted(name: str, **fields: Any) -> ev.Event:
@@ -46,7 +46,7 @@ def reported(code: str) -> ev.Event:
 
 def over(*events: ev.Event) -> list[tuple[str, str]]:
     """How messages end with these events."""
-    messages = Messages()
+    messages = MessageTracker()
     return [(one.outcome, one.code) for event in events for one in messages.hear(event)]
 
 
@@ -140,12 +140,12 @@ def test_what_is_no_message_or_was_sent_past_the_proxy_does_not_count() -> None:
 
 
 def test_messages_go_on_from_what_was_stored_of_them() -> None:
-    messages, later = Messages(), Messages()
+    messages, later = MessageTracker(), MessageTracker()
     for event in (accepted("a"), settled("a"), began(), accepted("b"), accepted("c"), settled("c")):
         messages.hear(event)
     later.restore(parse_json(format_json(messages.dump())))
     assert later.dump() == messages.dump()
-    assert later.hear(ended()) == [Concluded("a", "eve", MessageOutcome.COMPLETED, Code.OK)]
+    assert later.hear(ended()) == [MessageResult("a", "eve", MessageOutcome.COMPLETED, Code.OK)]
     with pytest.raises(ValueError, match="elsewhere"):
         later.restore([["a", "eve", None, "elsewhere"]])
 

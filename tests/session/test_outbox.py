@@ -11,7 +11,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.wire.errors import ErrorCode, NotSupported
 from proxy.base.rows import CommandRow
-from proxy.session.outbox import MOVES, STORED_AS, Fate, Input
+from proxy.session.outbox import MOVES, STORED_AS, Fate, OutboxInput
 from proxy.session.settlements import refused, settled, taken, unknown, withdrawn
 from tests.session.desk import (
     ACCEPTED,
@@ -64,7 +64,7 @@ WAS_STOPPED = (
 
 @each(("before", "after"), list(itertools.product(Fate, Fate)))
 def test_a_fate_follows_another_only_where_the_table_says_so(before: Fate, after: Fate) -> None:
-    one = Input("i", ARCHIVE, 1, b"", NOW, before)
+    one = OutboxInput("i", ARCHIVE, 1, b"", NOW, before)
     if after in MOVES[before]:
         one.move(after)
         assert one.fate is after

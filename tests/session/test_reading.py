@@ -13,19 +13,19 @@ from adapters.model.base import Call, Request
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import UpstreamUnavailable
 from proxy.base.sealed import SecretScrubber
-from proxy.session.reading import BACKLOG_BYTES, SLICE_FRAMES, Reading
+from proxy.session.inbound import BACKLOG_BYTES, SLICE_FRAMES, InboundReader
 from proxy.upstream.client import Take
 
 CALL = Call("stream", Request("GET", "/"), stream=True)
 
 
-def reading(**parts: Any) -> Reading:
+def reading(**parts: Any) -> InboundReader:
     given: dict[str, Any] = dict.fromkeys(
-        ("journal", "codec", "upstream", "clock", "fraction", "record", "work", "upward")
+        ("journal", "codec", "upstream", "clock", "fraction", "log", "scope", "callbacks")
     )
     leg: Any = SimpleNamespace(backend="engine")
     given |= {"patience": None, "quiet": 60_000, "keep_frames": False}
-    return Reading(leg, **{**given, **parts})
+    return InboundReader(leg, **{**given, **parts})
 
 
 class Frames:
@@ -60,18 +60,18 @@ class Codec:
         return []
 
 
-def listening(codec: Codec, *, closed: bool = False, **parts: Any) -> Reading:
+def listening(codec: Codec, *, closed: bool = False, **parts: Any) -> InboundReader:
     given: dict[str, Any] = {
         "journal": SimpleNamespace(backlog=0),
         "clock": SimpleNamespace(now=lambda: 1),
-        "record": SimpleNamespace(
+        "log": SimpleNamespace(
             held=SecretScrubber(),
             time=lambda: 1,
             hear=lambda raw: None,
             state=SimpleNamespace(inputs={}),
             trace=None,
         ),
-        "work": SimpleNamespace(closed=closed),
+        "scope": SimpleNamespace(closed=closed),
         **parts,
     }
     return reading(codec=codec, **given)
@@ -168,9 +168,9 @@ async def test_time_waits_for_the_disk() -> None:
         journal=journal,
         clock=SimpleNamespace(sleep=sleep),
         codec=SimpleNamespace(tick=lambda now: seen.append(journal.backlog), wake_at=None),
-        record=SimpleNamespace(time=lambda: 1_000, hear=lambda raw: None),
-        work=SimpleNamespace(closed=False),
-        upward=SimpleNamespace(go_on=lambda: None),
+        log=SimpleNamespace(time=lambda: 1_000, hear=lambda raw: None),
+        scope=SimpleNamespace(closed=False),
+        callbacks=SimpleNamespace(go_on=lambda: None),
     )
     await late._tick_at(2_000)
     assert slept[0] == 1.0
@@ -212,14 +212,14 @@ async def test_the_newest_reason_counts_when_a_stream_is_given_up(
     async def nothing(*_: object) -> None:
         pass
 
-    async def run(_: Reading, call: Call) -> UpstreamUnavailable | None:
+    async def run(_: InboundReader, call: Call) -> UpstreamUnavailable | None:
         said = came.pop(0) if len(came) > 1 else came[0]
         return None if said is None else UpstreamUnavailable(f"The backend {said}.", sent=True)
 
-    monkeypatch.setattr(Reading, "run", run)
-    record = SimpleNamespace(named=nothing, time=lambda: next(times), seq=0, hear=lambda raw: None)
-    work = SimpleNamespace(closed=False, name="dgs_1")
+    monkeypatch.setattr(InboundReader, "run", run)
+    log = SimpleNamespace(named=nothing, time=lambda: next(times), seq=0, hear=lambda raw: None)
+    scope = SimpleNamespace(closed=False, name="dgs_1")
     clock = SimpleNamespace(now=lambda: 1, sleep=nothing)
-    late = listening(codec, record=record, work=work, clock=clock, fraction=float)
+    late = listening(codec, log=log, scope=scope, clock=clock, fraction=float)
     await late.follow("main")
     assert reason in codec.given_up

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.model.commands import Sealed
 from proxy.base.sealed import SecretScrubber
-from proxy.session.record import Record
+from proxy.session.log_writer import LogWriter
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_a_value_is_let_go_when_its_turn_is_over_and_its_fate_known(
     values.add("c", Sealed("hunter22"))
     record: Any = SimpleNamespace(
         held=values,
-        _outbox=SimpleNamespace(claims=claims),
+        outbox=SimpleNamespace(claims=claims),
         state=SimpleNamespace(busy=busy, inputs=inputs),
     )
-    Record.let_go(record)
+    LogWriter.let_go(record)
     assert values.active is held

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.session.sending import Sending
+from proxy.session.outbound import CommandSender
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,6 @@ def test_the_backend_is_expected_to_say_something_unless_a_person_is(
         is_answered=lambda _: answered,
     )
     sending: Any = SimpleNamespace(
-        _record=SimpleNamespace(state=state), _outbox=SimpleNamespace(owed={"c"} if owed else set())
+        log=SimpleNamespace(state=state), outbox=SimpleNamespace(owed={"c"} if owed else set())
     )
-    assert Sending._is_expecting(sending) is expecting
+    assert CommandSender._is_expecting(sending) is expecting

@@ -14,7 +14,7 @@ from adapters.model.base import Call, ClientCodec, Request, Response
 from adapters.wire.errors import ErrorCode
 from proxy.base.errors import UpstreamRejected, UpstreamUnavailable
 from proxy.base.traces import trace_id
-from proxy.session.telling import Observer, judge, judge_head, no_stream
+from proxy.session.notices import TurnObserver, judge, judge_head, no_stream
 from proxy.upstream.health import Trouble
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -48,7 +48,7 @@ def test_a_turn_that_failed_is_told_by_its_code_and_the_backend_that_it_was_at(
 ) -> None:
     row: Any = SimpleNamespace(id="dgs_1", owner="me", route="r")
     upstream: Any = Upstream()
-    observer = Observer(row, leg("old"), upstream)
+    observer = TurnObserver(row, leg("old"), upstream)
     for event in (
         ended(),
         ended("child-1"),

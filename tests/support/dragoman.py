@@ -212,7 +212,7 @@ class Dragoman:
         runner = self._runner
         assert runner is not None
         assert runner.server is not None
-        for session in self.sessions.live:
+        for session in self.sessions.cache:
             session.close()
         for connection in list(runner.server.connections):
             if connection.transport is not None:

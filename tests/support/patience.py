@@ -52,7 +52,7 @@ def hasty(upstream: Upstream, call: Call) -> Upstream:
     if not waits_for_ever(upstream, call):
         return upstream
     hasty = copy.copy(upstream)
-    hasty._answer = hasty._silence = SILENCE_S
+    hasty.answer_seconds = hasty.silence_seconds = SILENCE_S
     return hasty
 
 

@@ -11,7 +11,7 @@ import pytest
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.config.settings import BackendSettings, Settings
 from proxy.upstream import readiness
-from proxy.upstream.checking import Checked
+from proxy.upstream.backend_check import CheckResult
 from proxy.upstream.findings import Finding, Kind
 from proxy.upstream.health import Health
 from proxy.upstream.readiness import KEPT_SECONDS, Readiness
@@ -19,8 +19,8 @@ from tests.support.waiting import until
 
 BACKEND = BackendSettings(name="mine", dialect="engine", url="http://127.0.0.1:9")
 OK = Finding("ok")
-WELL = Checked("mine", "engine", BACKEND.url, OK, OK, OK, OK)
-REFUSED = Checked(
+WELL = CheckResult("mine", "engine", BACKEND.url, OK, OK, OK, OK)
+REFUSED = CheckResult(
     "mine", "engine", BACKEND.url, OK, Finding("failed", "it refuses", Kind.CREDENTIAL_REFUSED)
 )
 
@@ -28,14 +28,14 @@ REFUSED = Checked(
 class Asked:
     """A backend that gives answers in order, the last again and again, each once it may."""
 
-    def __init__(self, *answers: Checked) -> None:
+    def __init__(self, *answers: CheckResult) -> None:
         self.answers = list(answers)
         self.times = 0
         self.now = 100.0
         self.may = asyncio.Event()
         self.may.set()
 
-    async def check(self, *_: object) -> Checked:
+    async def check(self, *_: object) -> CheckResult:
         """Answer."""
         self.times += 1
         await self.may.wait()
@@ -120,11 +120,13 @@ async def test_a_check_that_takes_too_long_is_a_failure(
 
 
 def test_a_stream_that_is_not_asked_for_is_nothing_to_tell() -> None:
-    quiet = Checked("mine", "eve", BACKEND.url, OK, OK, OK, Finding("not asked", "an effect"))
+    quiet = CheckResult("mine", "eve", BACKEND.url, OK, OK, OK, Finding("not asked", "an effect"))
     assert quiet.notices == []
-    held = Checked("mine", "eve", BACKEND.url, OK, OK, OK, Finding("unknown", "no stream began"))
+    held = CheckResult(
+        "mine", "eve", BACKEND.url, OK, OK, OK, Finding("unknown", "no stream began")
+    )
     assert held.notices == ["Backend `mine`: its streaming is not known: no stream began."]
     several = Finding("failed", "correct `url`. If it speaks TLS, write https://.", Kind.NOT_HTTP)
-    assert Checked("mine", "eve", BACKEND.url, several).why.endswith("write https://.")
+    assert CheckResult("mine", "eve", BACKEND.url, several).why.endswith("write https://.")
     # What failed says it all.
     assert REFUSED.notices == []

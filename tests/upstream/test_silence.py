@@ -23,4 +23,4 @@ def test_a_stream_may_be_silent_as_long_as_its_backend_says_or_else_its_dialect(
     settings = Settings.model_validate({"backends": [table]})
     # Nothing is asked: it makes no connection.
     backends = Backends(settings, object(), SeededIds(1))  # type: ignore[arg-type]
-    assert backends.upstream(settings.backends[0])._silence == silence
+    assert backends.upstream(settings.backends[0]).silence_seconds == silence

@@ -23,6 +23,7 @@ from proxy.config.settings import BackendSettings, Settings
 from proxy.fanout.hub import entries_of
 from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
+from proxy.sessions.backends import Backends
 from proxy.sessions.sessions import Sessions
 from tests.support.waiting import until
 
@@ -114,7 +115,11 @@ async def test_what_is_said_late_of_a_turn_is_no_part_of_the_next_one(
     async with TestServer(app) as server, aiohttp.ClientSession() as http:
         backend = BackendSettings(name="engine", dialect="engine", url=str(server.make_url("")))
         settings = Settings.model_validate({"backends": (backend,)})
-        sessions = Sessions(settings, journal, http, tasks=tasks, clock=Clock(), ids=IdSource())
+        ids = IdSource()
+        backends = Backends(settings, http, ids)
+        sessions = Sessions(
+            settings, journal, tasks=tasks, clock=Clock(), ids=ids, backends=backends
+        )
         await sessions.open()
         session, _ = await sessions.create_with(
             [said("one")], by="k", owner="k", route="engine", dialect="engine"

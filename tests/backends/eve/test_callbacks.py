@@ -181,7 +181,7 @@ async def test_who_calls_back_does_not_learn_of_a_session_that_is_gone(gone: str
             await dragoman.until_idle(name)
             sessions = dragoman.sessions
             if gone == "without its backend":
-                sessions.live.forget(name)
+                sessions.cache.forget(name)
                 left = [one for one in sessions.settings.backends if one.name == "r"]
                 sessions.settings = sessions.settings.model_copy(update={"backends": tuple(left)})
             elif gone == "deleted":

@@ -108,13 +108,13 @@ async def test_a_value_is_held_until_its_turn_is_over_and_no_longer(
     await client.say(session, "script: secret")
     live = await house.live(session)
     await until(lambda: asks(live))
-    holds = [live._record.held.active]
+    holds = [live._log.held.active]
     request = next(iter(live.state.interactions))
     answer = {"type": "user.secret_result", "request_id": request, "value": "correct-horse"}
     await client.post(session, answer)
-    holds.append(live._record.held.active)
+    holds.append(live._log.held.active)
     await settled(live)
-    assert [*holds, live._record.held.active] == [False, True, False]
+    assert [*holds, live._log.held.active] == [False, True, False]
 
 
 async def test_a_session_that_is_put_away_holds_no_value(serve: Serve) -> None:
@@ -195,7 +195,7 @@ async def test_a_sealed_answer_that_cannot_be_carried_is_forgotten_and_may_be_gi
         await until(lambda: _idle(live))
     await client.post(session, answer)
     await settled(live)
-    assert not live._record.held.active
+    assert not live._log.held.active
     assert live.state.resolved[request] == "answered"
 
 
@@ -214,7 +214,7 @@ async def test_a_value_with_too_much_to_look_for_is_refused_and_its_request_stay
     with pytest.raises(Refused, match="24576 bytes") as caught:
         await client.post(session, {**answer, "password": many})
     assert caught.value.status == 413
-    assert not live._record.held.active
+    assert not live._log.held.active
     await client.post(session, {**answer, "password": "correct-horse"})
     await settled(live)
     assert live.state.resolved[request] == "answered"

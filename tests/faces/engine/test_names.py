@@ -14,7 +14,7 @@ import pytest
 
 from proxy.base.errors import ConfigError
 from proxy.config.settings import KeySettings
-from proxy.sessions.retention import Limits
+from proxy.sessions.retention_limits import RetentionLimits
 from tests.faces.engine.conftest import Face, Serve
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.engine_client import EngineClient
@@ -141,7 +141,7 @@ async def test_a_task_that_is_kept_no_longer_goes_on_under_the_name_that_it_had(
 ) -> None:
     face = await serve(CrashJournal(), table=table)
     assert (await said(face)).endswith("(turn 1)")
-    assert len(await face.sessions.prune(Limits(age=-1))) == 1
+    assert len(await face.sessions.prune(RetentionLimits(age=-1))) == 1
     face.backends[BACKEND] = Backend("engine", {}, {})
     digest = key_of("web").sha256
     await face.reconfigure(keys=[KeySettings(name="local", sha256=digest), key_of("app")])
@@ -179,7 +179,7 @@ async def test_a_session_stays_with_its_backend_whatever_becomes_of_its_route(
         assert [await turns("one"), await turns("one", "u")] == ["(turn 3)", "(turn 1)"]
         assert [set(tasks(name)) & {"t", "u"} for name in ("blue", "green")] == [{"t"}, set()]
         # What is kept no longer goes on there too, and another route's is another one.
-        await proxy.sessions.prune(Limits(age=-1))
+        await proxy.sessions.prune(RetentionLimits(age=-1))
         assert [await turns("one"), await turns("two")] == ["(turn 4)", "(turn 1)"]
         assert [*tasks("blue"), *tasks("green")].count("t") == 4
 
@@ -206,7 +206,7 @@ async def test_a_backend_with_sessions_does_not_become_one_of_another_dialect(
     assert f"and is at {face.backend_url(BACKEND)} now" in caplog.text
     assert (await said(face)).endswith("(turn 1)")
     # Where nothing is kept of it, its name is free.
-    await face.sessions.prune(Limits(age=-1))
+    await face.sessions.prune(RetentionLimits(age=-1))
     await face.crash()
     await face.stop_backend(BACKEND)
     face.backends[BACKEND] = Backend("herm")

@@ -22,14 +22,14 @@ from adapters.wire.errors import NotSupported
 from proxy.base.errors import JournalUnavailable
 from proxy.base.rows import SessionRow
 from proxy.config.settings import ServerSettings
-from proxy.faces import reading
-from proxy.faces.visit import Visit
+from proxy.faces import stream
+from proxy.faces.face_request import FaceRequest
 from proxy.fanout import hub, streams
 from proxy.fanout.hub import TRANSPORT_BYTES, Reader, entries_of
 from proxy.journal.base import Write
 from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
-from proxy.session.reading import Reading
+from proxy.session.inbound import InboundReader
 from proxy.sessions.sessions import Sessions
 from proxy.upstream.client import Frames, Upstream
 from tests.support.clocks import HurriedClock
@@ -416,9 +416,9 @@ async def test_a_stream_is_opened_though_the_session_has_just_left_memory(
     running = await run("memory:")
     session = await running.eve().create("hello")
     turn = await session.read_turn()
-    ready, left = reading._ready, times
+    ready, left = stream._ready, times
 
-    async def late(visit: Visit) -> Any:
+    async def late(visit: FaceRequest) -> Any:
         nonlocal left
         found = await ready(visit)
         if left:
@@ -426,9 +426,9 @@ async def test_a_stream_is_opened_though_the_session_has_just_left_memory(
             (await running.live(session.session_id)).close()
         return found
 
-    monkeypatch.setattr(reading, "_ready", late)
+    monkeypatch.setattr(stream, "_ready", late)
     other = running.eve().attach(session.session_id)
-    if times < reading.FOUND_AGAIN:
+    if times < 3:
         assert (await other.read_turn()).text == turn.text
         return
     with pytest.raises(Refused) as caught:
@@ -441,9 +441,9 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
 ) -> None:
     # A piece may be on its way in the event loop when the session is closed.
     taken: list[Session] = []
-    take, kept = Reading._take, TemporaryJournal.add_frames
+    take, kept = InboundReader._take, TemporaryJournal.add_frames
 
-    def late(reading: Reading, call: Call, frames: Frames) -> None:
+    def late(reading: InboundReader, call: Call, frames: Frames) -> None:
         if not session.closed:
             session.close()
         take(reading, call, frames)
@@ -455,7 +455,7 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
     running = await run(TemporaryJournal())
     session = await running.live((await running.eve().create("hello")).session_id)
     await settled(session)
-    monkeypatch.setattr(Reading, "_take", late)
+    monkeypatch.setattr(InboundReader, "_take", late)
     monkeypatch.setattr(TemporaryJournal, "add_frames", keep)
     await session.submit(
         [cmd.SendMessage(content=(ev.Text(text="again"),), policy="queue")], by="k", face="eve"
@@ -485,7 +485,7 @@ async def test_a_session_that_is_made_while_the_server_stops_sends_no_further_me
     await sessions.drain(0.01)
     journal.told.set()
     session = await making
-    assert session._work.draining
+    assert session._scope.draining
     assert not session.closed
 
 
@@ -494,7 +494,7 @@ async def test_a_session_that_is_made_or_loaded_after_the_end_is_closed(run: Run
     running = await run(journal)
     sessions = running.sessions
     other = await running.eve().create()
-    sessions.live.forget(other.session_id)
+    sessions.cache.forget(other.session_id)
     making = await being_made(sessions, journal)
     await sessions.aclose()
     journal.told.set()
@@ -613,7 +613,7 @@ async def test_a_session_that_is_put_away_before_who_asked_hears_of_it_is_loaded
     session = await running.eve().create("hello")
     await settled(await running.live(session.session_id))
     await running.restart()
-    live, closed = running.sessions.live, 0
+    live, closed = running.sessions.cache, 0
     load = live._load
 
     async def slow(row: SessionRow) -> Session:
@@ -639,4 +639,4 @@ async def test_a_session_that_was_put_away_is_gone_without_a_collection_of_cycle
         await until(lambda: gone() is None)
     finally:
         gc.enable()
-    assert session.session_id not in running.sessions.live
+    assert session.session_id not in running.sessions.cache

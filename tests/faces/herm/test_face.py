@@ -13,7 +13,7 @@ from adapters.herm import wire
 from adapters.model import events as ev
 from adapters.model.commands import AnswerInteraction, Sealed
 from proxy.base.errors import InteractionConflict
-from proxy.faces import reading as herm
+from proxy.faces import stream as herm
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, NoAnswer
 from proxy.scripted.herm_turns import HermVariant

@@ -11,6 +11,7 @@ Why one room: one write takes all of it, in one order.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from adapters.model.state import SNAPSHOT_SHAPE, LogState
 from proxy.base import metrics
 from proxy.base.clock import Clock
 from proxy.base.errors import JournalError
+from proxy.base.repeats import RecentRequests
 from proxy.base.rows import (
     AliasKind,
     BackendBinding,
@@ -37,12 +39,17 @@ from proxy.fanout.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
 from proxy.recording.session import SessionCapture
 from proxy.session.feeds import Feeds
-from proxy.session.messages import Concluded
+from proxy.session.messages import MessageResult
+from proxy.session.notices import TurnObserver
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
-from proxy.session.telling import Observer
-from proxy.session.work import CALLS_MOST, STATE_MOST, Upward, Work, too_much_open
+from proxy.session.task_scope import (
+    STATE_MOST,
+    SessionCallbacks,
+    TaskScope,
+    too_much_open,
+)
 from proxy.telemetry.spans import SessionSpans
 from proxy.upstream.client import Upstream
 
@@ -54,99 +61,68 @@ _CHANGES = frozenset(
 """What may settle something that waits here."""
 
 
-class Record:
+@dataclasses.dataclass(slots=True, eq=False)
+class LogWriter:
     """The log of one session. `state` is what is open as of event `seq`, which has the time `at`,
     stored or on its way.
 
     `held` has the sealed values that all that is heard is cleaned of, `requests` what gave the
-    newest inputs.
+    newest inputs. `capture` is where the session is recorded, `spans` hears what is stored.
     """
 
-    __slots__ = (
-        "_capture",
-        "_clock",
-        "_codec",
-        "_counts",
-        "_feeds",
-        "_journal",
-        "_lead",
-        "_leg",
-        "_name_stored",
-        "_native_id",
-        "_news",
-        "_normalizer",
-        "_outbox",
-        "_row",
-        "_snapshots",
-        "_spans",
-        "_status",
-        "_upward",
-        "_work",
-        "at",
-        "held",
-        "requests",
-        "seq",
-        "state",
-    )
+    row: SessionRow
+    leg: BackendBinding
+    _: dataclasses.KW_ONLY
+    journal: Journal
+    codec: ClientCodec
+    upstream: dataclasses.InitVar[Upstream]
+    clock: Clock
+    outbox: Outbox
+    feeds: Feeds
+    scope: TaskScope
+    callbacks: SessionCallbacks
+    capture: SessionCapture | None
+    spans: SessionSpans | None
+    state: LogState = dataclasses.field(init=False)
+    seq: int = dataclasses.field(default=0, init=False)
+    at: int = dataclasses.field(default=0, init=False)
+    held: SecretScrubber = dataclasses.field(default_factory=SecretScrubber, init=False)
+    requests: RecentRequests = dataclasses.field(init=False)
+    _normalizer: Normalizer = dataclasses.field(init=False)
+    _snapshots: Snapshots = dataclasses.field(init=False)
+    _counts: TurnObserver = dataclasses.field(init=False)
+    _status: str = dataclasses.field(init=False)
+    _native_id: str | None = dataclasses.field(init=False)
+    _lead: int = dataclasses.field(default=0, init=False)
+    _name_stored: asyncio.Future[None] | None = dataclasses.field(default=None, init=False)
+    _news: asyncio.Event | None = dataclasses.field(default=None, init=False)
 
-    def __init__(
-        self,
-        row: SessionRow,
-        leg: BackendBinding,
-        *,
-        journal: Journal,
-        codec: ClientCodec,
-        upstream: Upstream,
-        clock: Clock,
-        outbox: Outbox,
-        feeds: Feeds,
-        work: Work,
-        upward: Upward,
-        capture: SessionCapture | None,
-        spans: SessionSpans | None,
-    ) -> None:
-        """Begin before the first event. `capture` is where the session is recorded, `spans` hears
-        what is stored."""
-        self._row = row
-        self._leg = leg
-        self._journal = journal
-        self._codec = codec
-        self._clock = clock
-        self._outbox = outbox
-        self._feeds = feeds
-        self._work = work
-        self._upward = upward
+    def __post_init__(self, upstream: Upstream) -> None:
         self._begin_at(LogState())
-        self._snapshots = Snapshots(row.key, outbox)
-        self._counts = Observer(row, leg, upstream)
-        self.at = self.seq = self._lead = 0
-        self._status: str = row.state
-        self._native_id = leg.native_id
-        self._name_stored: asyncio.Future[None] | None = None
-        self._news: asyncio.Event | None = None
+        self._snapshots = Snapshots(self.row.key, self.outbox)
+        self._counts = TurnObserver(self.row, self.leg, upstream)
+        self._status = self.row.state
+        self._native_id = self.leg.native_id
         self.requests = self._snapshots.requests
-        self.held = SecretScrubber()
-        self._capture = capture
-        self._spans = spans
-        if capture is not None:
-            capture.guard(codec, self.held)
+        if self.capture is not None:
+            self.capture.guard(self.codec, self.held)
 
     def _begin_at(self, state: LogState) -> None:
         self.state = state
-        self._normalizer = Normalizer(state, totals=metrics.REPAIRS[self._codec.dialect])
+        self._normalizer = Normalizer(state, totals=metrics.REPAIRS[self.codec.dialect])
 
     def rebind(self, leg: BackendBinding, codec: ClientCodec, upstream: Upstream) -> None:
         """Record what another backend says, by its codec, from the next event on."""
-        self._leg = leg
+        self.leg = leg
         self._counts.rebind(leg, upstream)
-        if self._spans is not None:
-            self._spans.rebind(leg.backend, codec.dialect)
-        self._codec = codec
+        if self.spans is not None:
+            self.spans.rebind(leg.backend, codec.dialect)
+        self.codec = codec
         self._native_id = leg.native_id
         self._name_stored = None
         self._normalizer = Normalizer(self.state, totals=metrics.REPAIRS[codec.dialect])
-        if self._capture is not None:
-            self._capture.guard(codec, self.held)
+        if self.capture is not None:
+            self.capture.guard(codec, self.held)
 
     # What others ask of it.
 
@@ -158,7 +134,7 @@ class Record:
     @property
     def stored(self) -> bool:
         """Say whether all that happened is stored and shown."""
-        return self.seq == self._feeds.stored_seq
+        return self.seq == self.feeds.stored_seq
 
     @property
     def trace(self) -> str | None:
@@ -173,22 +149,22 @@ class Record:
     def time(self) -> int:
         """Return the time that waits are measured by, the codec's too: no step of the system's
         clock moves it."""
-        return self._clock.steady() + self._lead
+        return self.clock.steady() + self._lead
 
     def now(self) -> int:
         """Return the time that an event of now gets: it never decreases."""
-        return max(self.at, self._clock.now())
+        return max(self.at, self.clock.now())
 
     def close(self) -> None:
         """Hold nothing back any more of what is recorded."""
-        if self._capture is not None:
-            self._capture.close()
+        if self.capture is not None:
+            self.capture.close()
 
     def news(self) -> asyncio.Event:
         """Return an event that is set when more is stored, or when the session leaves memory."""
         if self._news is None:
             self._news = asyncio.Event()
-            if self._work.closed:
+            if self.scope.closed:
                 self._news.set()
         return self._news
 
@@ -213,48 +189,48 @@ class Record:
 
     async def begin(self) -> None:
         """Begin at the newest snapshot of the state, where there is a usable one."""
-        key = self._row.key
+        key = self.row.key
         found, begin = await asyncio.gather(
-            self._journal.snapshot(key, STATE, SNAPSHOT_SHAPE),
+            self.journal.snapshot(key, STATE, SNAPSHOT_SHAPE),
             # How the session was made is the first entry.
-            self._journal.read(key, limit_rows=1),
+            self.journal.read(key, limit_rows=1),
         )
         if found is None:
             return
         try:
             state = self._snapshots.restore(found.data)
         except (ValueError, TypeError, KeyError) as error:
-            _log.warning("session `%s`: a snapshot is of no use: %s", self._row.id, error)
+            _log.warning("session `%s`: a snapshot is of no use: %s", self.row.id, error)
             metrics.count_unusable_snapshot(STATE)
             return
-        self.made(next(entries_in(begin[0].body, self._row.id)).event)
+        self.made(next(entries_in(begin[0].body, self.row.id)).event)
         self._begin_at(state)
 
     async def load(self) -> None:
         """Fold what is stored after the snapshot."""
         begun = self.state.seq
-        async for chunk in self._journal.scan(self._row.key, after=begun):
-            async for entry in entries_by_steps(chunk.body, self._row.id):
+        async for chunk in self.journal.scan(self.row.key, after=begun):
+            async for entry in entries_by_steps(chunk.body, self.row.id):
                 self._fold(entry)
-        self.seq = self._feeds.stored_seq = self.state.seq
+        self.seq = self.feeds.stored_seq = self.state.seq
         self._snapshots.begin_at(begun)
         if (snapshot := self._snapshots.take(self.state)) is not None:
-            self._journal.add_snapshot(self._row.key, snapshot)
+            self.journal.add_snapshot(self.row.key, snapshot)
         self.at = self.state.at
         # What the codec has noted is not to come in an hour because the clock was set back.
-        self._lead = max(self.at - self._clock.now(), 0)
+        self._lead = max(self.at - self.clock.now(), 0)
 
     def _fold(self, entry: ev.Entry) -> None:
         if entry.seq > self.state.seq:
             self.made(entry.event)
             self.state.apply_entry(entry)
-            self._outbox.hear(entry.event, self.state, entry.at)
+            self.outbox.hear(entry.event, self.state, entry.at)
             self._snapshots.hear(entry.event, entry.at)
 
     def made(self, event: ev.Event) -> None:
         """Let the codec hear how the session was made, if the event says so."""
         if isinstance(event, ev.SessionStarted):
-            self._codec.started(event)
+            self.codec.started(event)
 
     # The way of an event.
 
@@ -263,12 +239,12 @@ class Record:
         any case: a stream tells it all again after a restart, an answer does not."""
         if self.held.active:
             raw = self.held.events(raw)
-        if self._work.closed or not (raw or answer):
+        if self.scope.closed or not (raw or answer):
             return
         for event in raw:
             if event.TYPE not in ev.DELTAS:
                 self.emit(self._with_receipts(raw), upstream=True, at=at)
-                self._upward.go_on()
+                self.callbacks.go_on()
                 return
         self.emit(raw, upstream=True, at=at, keep=answer)
 
@@ -278,7 +254,7 @@ class Record:
         is over that it is part of."""
         if _CHANGES.isdisjoint([event.TYPE for event in raw]):
             return raw
-        state, outbox = self.state, self._outbox
+        state, outbox = self.state, self.outbox
         out: list[ev.Event] = []
         for event in raw:
             if isinstance(event, ev.SessionEnded):
@@ -291,7 +267,7 @@ class Record:
         return out + outbox.failed_with(raw, state, settled_in(out))
 
     def _receipt(self, command_id: str) -> list[ev.Event]:
-        one = self._outbox.get(command_id)
+        one = self.outbox.get(command_id)
         if one is None or not isinstance(one.command, cmd.AnswerInteraction):
             return []
         said = (one.command.options or {}).get(cmd.SAID_AS_MESSAGE)
@@ -326,13 +302,13 @@ class Record:
         stored with them. `at` is the time, where the caller has just looked. With `keep` a changed
         state of the codec is stored without any event too.
         """
-        codec, state = self._codec, self.state
+        codec, state = self.codec, self.state
         batch = apply(
             codec,
             self._normalizer,
             raw,
-            self._clock.now() if at is None else at,
-            self._row.id,
+            self.clock.now() if at is None else at,
+            self.row.id,
             upstream=upstream,
             # What a command changed in the codec goes with it.
             changes=bool(commands),
@@ -345,17 +321,17 @@ class Record:
         rows = [entry.encode_row() for entry in entries]
         rows.append(b"")
         changes = list(commands)
-        concluded: Sequence[Concluded] = ()
+        concluded: Sequence[MessageResult] = ()
         if self._counts.waiting is not None:
             self._counts.look(entries, codec.dialect, now)
         if whole:
             concluded = self._follow(entries, changes)
         write = Write(
-            self._row.key,
+            self.row.key,
             first,
             len(entries),
             b"\n".join(rows),
-            leg=self._leg.number,
+            leg=self.leg.number,
             leg_state=batch.state,
             position=batch.position,
             commands=changes,
@@ -372,7 +348,7 @@ class Record:
             if status != self._status:
                 self._status = status
                 write.state = status  # type: ignore[assignment]
-            if state.about.title != self._row.title:
+            if state.about.title != self.row.title:
                 write.title = state.about.title
             if concluded:
                 write.outcome = concluded[-1].outcome.value
@@ -386,29 +362,31 @@ class Record:
         write.done = functools.partial(
             self._written, entries, commands, concluded, stored, snapshot, rests
         )
-        self._journal.submit(write)
+        self.journal.submit(write)
         if codec.wake_at is not None:
-            self._upward.wake()
+            self.callbacks.wake()
         if upstream and whole:
             self._check_open(batch.state or b"")
         return stored
 
-    def _follow(self, entries: Iterable[ev.Entry], changes: list[CommandRow]) -> list[Concluded]:
+    def _follow(
+        self, entries: Iterable[ev.Entry], changes: list[CommandRow]
+    ) -> list[MessageResult]:
         """Let all that goes with the log hear its new entries; return the messages that end with
         them, and add the rows of the commands that they settle."""
-        concluded: list[Concluded] = []
+        concluded: list[MessageResult] = []
         state, now = self.state, self.at
         for entry in entries:
             event = entry.event
             if event.TYPE in ev.DELTAS:
                 continue
-            row = self._outbox.hear(event, state, now)
+            row = self.outbox.hear(event, state, now)
             if row is not None:
                 changes.append(row)
             over = self._snapshots.hear(event, now)
             concluded += over
             if event.TYPE in metrics.COUNTED:
-                self._counts.hear(event, self._codec.dialect, state, self._outbox.queue, now)
+                self._counts.hear(event, self.codec.dialect, state, self.outbox.queue, now)
             if isinstance(event, ev.TurnEnded):
                 self._counts.tell(event, over[0].trace if over else None)
         return concluded
@@ -420,15 +398,17 @@ class Record:
         if thread.turn is None:
             return
         if len(kept) > STATE_MOST:
-            self._upward.broke(too_much_open(f"the {STATE_MOST} bytes that are kept of it"))
-        elif len(thread.calls) > CALLS_MOST:
-            self._upward.broke(too_much_open(f"{CALLS_MOST} calls"))
+            self.callbacks.broke(too_much_open(f"the {STATE_MOST} bytes that are kept of it"))
+        elif len(thread.calls) > 2_000:
+            # They are small in what is stored, and each takes some kilobytes of memory in the codec
+            # and in every encoder.
+            self.callbacks.broke(too_much_open("2000 calls"))
 
     def _written(
         self,
         entries: Sequence[ev.Entry],
         commands: Sequence[CommandRow],
-        concluded: Sequence[Concluded],
+        concluded: Sequence[MessageResult],
         stored: asyncio.Future[None] | None,
         snapshot: StoredSnapshot | None,
         rests: bool,
@@ -441,33 +421,33 @@ class Record:
             else:
                 stored.set_exception(error)
                 stored.exception()
-        if self._capture is not None and error is None:
-            self._capture.entries(entries)
+        if self.capture is not None and error is None:
+            self.capture.entries(entries)
         if error is None:
             self._counts.conclude(concluded)
-            if self._spans is not None:
+            if self.spans is not None:
                 sent = [row.command_id for row in commands if row.status == "sent"]
                 over = {one.command_id: (one.outcome, one.code) for one in concluded}
-                self._spans.hear(entries, sent, over, self._clock.now())
+                self.spans.hear(entries, sent, over, self.clock.now())
         if error is not None:
-            self._upward.lost()
-        elif entries and not self._work.closed:
-            feeds = self._feeds
+            self.callbacks.lost()
+        elif entries and not self.scope.closed:
+            feeds = self.feeds
             feeds.stored_seq = entries[-1].seq
             self.tell_news()
             for feed in feeds.open.values():
                 feed.publish(entries)
             if snapshot is not None:
-                self._journal.add_snapshot(self._row.key, snapshot)
+                self.journal.add_snapshot(self.row.key, snapshot)
                 if feeds.behind:
-                    self._work.start(feeds.keep_up(), "keep snapshots up")
+                    self.scope.start(feeds.keep_up(), "keep snapshots up")
             if entries[-1].event.TYPE == "session.ended" and self.state.ended == "deleted":
-                self._upward.erased()
+                self.callbacks.erased()
             elif rests:
-                self._upward.rested(entries[-1].seq)
+                self.callbacks.rested(entries[-1].seq)
 
     def _new_native_id(self) -> str | None:
-        native_id = self._codec.native_id
+        native_id = self.codec.native_id
         if native_id is None or native_id == self._native_id:
             return None
         self._native_id = native_id
@@ -475,12 +455,12 @@ class Record:
 
     def _now_status(self) -> str:
         status = self.state.status
-        return "running" if status == "idle" and self._outbox.busy else status
+        return "running" if status == "idle" and self.outbox.busy else status
 
     def let_go(self) -> None:
         """Forget sealed values when the turn is over that they were for, and their fate is
         known."""
-        if not self.held.active or self._outbox.claims or self.state.busy:
+        if not self.held.active or self.outbox.claims or self.state.busy:
             return
         if not self.held.is_in(self.state.inputs):
             self.held.clear()

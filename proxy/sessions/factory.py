@@ -20,7 +20,7 @@ from proxy.config.settings import BackendSettings
 from proxy.journal.base import Journal
 from proxy.session import Session, codec_of
 from proxy.sessions.backends import Backends
-from proxy.sessions.live import Live
+from proxy.sessions.cache import SessionCache
 from proxy.sessions.shadows import shadowed
 
 
@@ -31,7 +31,7 @@ def handle_of(secret: bytes) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SessionRequest:
     """A session as it is asked for: on a route, by the owner's key `by`, through the face of a
     dialect, with its first commands and the bytes of their files.
 
@@ -54,29 +54,21 @@ class Wanted:
     submission: Submission | None = None
 
 
-class Making:
+@dataclasses.dataclass(slots=True, eq=False)
+class SessionFactory:
     """Makes sessions."""
 
-    def __init__(
-        self,
-        live: Live,
-        journal: Journal,
-        backends: Backends,
-        *,
-        clock: Clock,
-        ids: IdSource,
-        faces: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        self._live = live
-        self._journal = journal
-        self._backends = backends
-        self._clock = clock
-        self._ids = ids
-        self._faces = faces
-        # (backend, name) that sessions have which are being made.
-        self._given: set[tuple[str, str]] = set()
+    cache: SessionCache
+    journal: Journal
+    backends: Backends
+    _: dataclasses.KW_ONLY
+    clock: Clock
+    ids: IdSource
+    faces: Mapping[str, Mapping[str, Any]]
+    # (backend, name) that sessions have which are being made.
+    _given: set[tuple[str, str]] = dataclasses.field(default_factory=set, init=False)
 
-    async def make(self, wanted: Wanted) -> tuple[Session, list[str]]:
+    async def make(self, wanted: SessionRequest) -> tuple[Session, list[str]]:
         """Make a session and submit its first commands; return it and their ids. Durable on return,
         as one.
 
@@ -86,12 +78,12 @@ class Making:
             JournalError: it could not be stored, or a name is taken.
         """
         check_metadata(wanted.metadata or {})
-        backend, native_id = self._backends.of(wanted.route), None
+        backend, native_id = self.backends.of(wanted.route), None
         if wanted.succeeds is not None:
             backend, native_id = await self._last_of(wanted.succeeds, backend)
         row = self._new_row(wanted)
-        shadow = self._backends.shadow_of(wanted.route)
-        codec = codec_of(wanted.dialect, backend.name, self._faces.get(wanted.dialect, {}))
+        shadow = self.backends.shadow_of(wanted.route)
+        codec = codec_of(wanted.dialect, backend.name, self.faces.get(wanted.dialect, {}))
         if native_id is None and DIALECTS[backend.dialect].chosen_names:
             native_id = await self._new_name(row, backend, wanted.aliases)
         submission, succeeds = wanted.submission, wanted.succeeds
@@ -106,11 +98,11 @@ class Making:
             [*takes, *(() if wanted.replaces is None else wanted.aliases)],
         )
         leg = BackendBinding(row.key, 0, backend.name, native_id)
-        capture = self._live.begin_capture(row, backend)
-        session = self._live.make(row, leg, backend, capture)
+        capture = self.cache.begin_capture(row, backend)
+        session = self.cache.make(row, leg, backend, capture)
         # Who finds it on disk before we know that it is there waits for this one: two of it would
         # send its first message twice.
-        made = self._live.loading[row.id] = asyncio.get_running_loop().create_future()
+        made = self.cache.loading[row.id] = asyncio.get_running_loop().create_future()
         try:
             ids = await session.begin(
                 new,
@@ -120,8 +112,8 @@ class Making:
                 blobs=wanted.blobs,
                 submission=submission,
             )
-            self._live.admit(session)
-            made.set_result(self._live.hold(session))
+            self.cache.admit(session)
+            made.set_result(self.cache.hold(session))
         except DragomanError as error:
             made.set_exception(error)
             # Its rooms let go of each other.
@@ -130,21 +122,21 @@ class Making:
         finally:
             if native_id is not None:
                 self._given.discard((backend.name, native_id))
-            del self._live.loading[row.id]
+            del self.cache.loading[row.id]
             # Also where it has failed: else asyncio complains where nobody waits for it.
             made.cancel()
         return session, ids
 
-    def _new_row(self, wanted: Wanted) -> SessionRow:
-        now = self._clock.now()
+    def _new_row(self, wanted: SessionRequest) -> SessionRow:
+        now = self.clock.now()
         return SessionRow(
-            self._journal.new_key(),
-            self._ids.mint("dgs"),
+            self.journal.new_key(),
+            self.ids.mint("dgs"),
             wanted.owner,
             wanted.route,
             wanted.dialect,
             now,
-            self._ids.bytes(32),
+            self.ids.bytes(32),
             updated_at=now,
         )
 
@@ -163,11 +155,11 @@ class Making:
             if submission.key is None
             else (AliasKind.IDEMPOTENT, submission.key)
         )
-        found = await self._journal.resolve(owner=owner, route=route, kind=kind, name=name)
+        found = await self.journal.resolve(owner=owner, route=route, kind=kind, name=name)
         if found is None:
             return None
         try:
-            session = await self._live.get(found, owner=owner, route=route)
+            session = await self.cache.get(found, owner=owner, route=route)
         except DragomanError:
             if submission.key is None:
                 # Whatever became of it, who asks did not say that it is the same.
@@ -184,8 +176,8 @@ class Making:
     ) -> tuple[BackendSettings, str | None]:
         """Return the backend of an expired session, where it is still configured, and the name of
         the task that it is there, if the dialect lets us choose that."""
-        leg = (await self._journal.legs(row.key))[-1]
-        known = self._backends.get(leg.backend)
+        leg = (await self.journal.legs(row.key))[-1]
+        known = self.backends.get(leg.backend)
         if known is None or not DIALECTS[known.dialect].chosen_names:
             return known or backend, None
         return known, leg.native_id
@@ -204,7 +196,7 @@ class Making:
             return row.id
         self._given.add(given)
         try:
-            free = not await self._journal.is_named(*given)
+            free = not await self.journal.is_named(*given)
         except BaseException:
             self._given.discard(given)
             raise
@@ -214,7 +206,7 @@ class Making:
         return row.id
 
 
-def _names(row: SessionRow, wanted: Wanted, shadow: str | None) -> list[tuple[str, str]]:
+def _names(row: SessionRow, wanted: SessionRequest, shadow: str | None) -> list[tuple[str, str]]:
     """Return the first names of a session; `shadow` is the backend that shadows it."""
     # Also a session of another dialect is found by the tokens that the eve face shows of it.
     own = wanted.aliases if wanted.replaces is None else ()
@@ -226,7 +218,7 @@ def _names(row: SessionRow, wanted: Wanted, shadow: str | None) -> list[tuple[st
     return names
 
 
-def _first(row: SessionRow, backend: BackendSettings, wanted: Wanted) -> list[ev.Event]:
+def _first(row: SessionRow, backend: BackendSettings, wanted: SessionRequest) -> list[ev.Event]:
     """Return the events that a log begins with."""
     options = wanted.options
     if wanted.submission is not None and not wanted.commands:

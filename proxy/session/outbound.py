@@ -10,6 +10,7 @@ Why one room: what goes out, and what ends when nothing comes of it, is one orde
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,15 +25,11 @@ from proxy.base.errors import InteractionConflict, UpstreamError, UpstreamUnavai
 from proxy.base.outcomes import STOP_UNCONFIRMED
 from proxy.base.rows import CommandRow
 from proxy.session.admission import Admission
-from proxy.session.outbox import Fate, Input, Outbox
-from proxy.session.reading import Reading, may_have_arrived
-from proxy.session.record import Record
+from proxy.session.inbound import InboundReader, may_have_arrived
+from proxy.session.log_writer import LogWriter
+from proxy.session.outbox import Fate, Outbox, OutboxInput
 from proxy.session.settlements import ended, interrupted, refused, unknown, withdrawn
-from proxy.session.work import Work
-
-RECOVER_ATTEMPTS = 5
-"""How often a backend is asked for evidence of an answer before its fate is `unknown`; with backoff
-about 10 s."""
+from proxy.session.task_scope import TaskScope
 
 STOPPED_SECONDS = 5.0
 """How long the end of a turn that was stopped is waited for, before an answer to what it asked is
@@ -55,9 +52,6 @@ STAYS_ASKED = "The agent still waits for an answer: it could not be declined."
 OURS = "dragoman"
 """Whose inputs are those that nobody gave."""
 
-DECLINED_MOST = 16
-"""What is declined for one message at most: an agent that goes on asking is stopped."""
-
 
 class Step(NamedTuple):
     """Commands that go to the backend as one, by their ids, and the call that carries them."""
@@ -66,92 +60,71 @@ class Step(NamedTuple):
     call: Call
 
 
-class Sending:
+@dataclasses.dataclass(slots=True, eq=False)
+class CommandSender:
     """Carries the inputs of one session to its backend."""
 
-    __slots__ = (
-        "_admission",
-        "_clock",
-        "_codec",
-        "_ids",
-        "_outbox",
-        "_reading",
-        "_record",
-        "_stopped_for",
-        "_work",
-    )
-
-    def __init__(
-        self,
-        *,
-        codec: ClientCodec,
-        admission: Admission,
-        clock: Clock,
-        ids: IdSource,
-        outbox: Outbox,
-        record: Record,
-        reading: Reading,
-        work: Work,
-    ) -> None:
-        self._codec = codec
-        self._admission = admission
-        self._clock = clock
-        self._ids = ids
-        # The messages for which a turn was stopped that could not be declined.
-        self._stopped_for: set[str] = set()
-        self._outbox = outbox
-        self._record = record
-        self._reading = reading
-        self._work = work
+    _: dataclasses.KW_ONLY
+    codec: ClientCodec
+    admission: Admission
+    clock: Clock
+    ids: IdSource
+    outbox: Outbox
+    log: LogWriter
+    inbound: InboundReader
+    scope: TaskScope
+    # The messages for which a turn was stopped that could not be declined.
+    _stopped_for: set[str] = dataclasses.field(default_factory=set, init=False)
 
     def rebind(self, codec: ClientCodec) -> None:
         """Carry what is still to come by another codec."""
-        self._codec = codec
+        self.codec = codec
 
     # When.
 
     def go_on(self) -> None:
         """Do what is due: send the next message, do the codec's calls, open the backend's
         streams."""
-        state = self._record.state
-        if self._work.closed or state.ended is not None:
+        state = self.log.state
+        if self.scope.closed or state.ended is not None:
             return
-        due, vain = self._outbox.due_stops(state)
+        due, vain = self.outbox.due_stops(state)
         for one in due:
             self._start(one)
         if vain:
-            self._record.emit([withdrawn(one.command_id, IN_VAIN) for one in vain])
+            self.log.emit([withdrawn(one.command_id, IN_VAIN) for one in vain])
         self._decline_for_words()
-        if not self._work.draining and (first := self._outbox.next_message(state)) is not None:
-            self._outbox.leave(first.command_id)
+        if not self.scope.draining and (first := self.outbox.next_message(state)) is not None:
+            self.outbox.leave(first.command_id)
             self._start(first)
-        owed = bool(self._outbox.owed) and not state.busy
-        if self._reading.watcher.go_on(
+        owed = bool(self.outbox.owed) and not state.busy
+        if self.inbound.watcher.go_on(
             working=self._is_expecting(), owed=owed, stopped=self._is_stopped()
         ):
             self._end_here()
             return
-        for call in self._codec.take_calls():
-            self._work.start(self._run_step(call), call.name)
-        self._reading.open_streams()
-        self._reading.wake()
+        for call in self.codec.take_calls():
+            self.scope.start(self._run_step(call), call.name)
+        self.inbound.open_streams()
+        self.inbound.wake()
 
     def _decline_for_words(self) -> None:
         """Decline what is asked while a message waits that lets it be declined. Where the backend
         does not let it be declined its turn is stopped: once, since what it does not stop ends here
         in time."""
-        state = self._record.state
-        one = self._outbox.declining(state)
+        state = self.log.state
+        one = self.outbox.declining(state)
         if one is None or one.command_id in self._stopped_for:
             return
-        asked = self._admission.unanswered(state)
+        asked = self.admission.unanswered(state)
         if not asked:
             return
         assert isinstance(one.command, cmd.SendMessage)
         declined = one.command.beside
         answers = None
-        if len(declined) < DECLINED_MOST and not {a.request_id for a in asked} & {*declined}:
-            answers = self._admission.declines(state)
+        # An agent that goes on asking is stopped.
+        if len(declined) < 16 and not {a.request_id for a in asked} & {*declined}:
+            answers = self.admission.declines(state)
         if answers is None:
             self._stopped_for.add(one.command_id)
             self._stop_for(one)
@@ -160,25 +133,25 @@ class Sending:
         one.command = one.command.model_copy(update={"beside": names})
         self.start(self._give(answers, one))
 
-    def _stop_for(self, one: Input) -> None:
+    def _stop_for(self, one: OutboxInput) -> None:
         """Stop what runs for a message, or refuse that where nothing stops it."""
         try:
-            self._codec.check(cmd.Interrupt())
+            self.codec.check(cmd.Interrupt())
         except NotSupported:
             error = DragomanError(STAYS_ASKED, code=ErrorCode.PAUSED)
-            self._record.emit([refused(one.command_id, error)])
+            self.log.emit([refused(one.command_id, error)])
             return
         self._give([cmd.Interrupt()], one)
-        for due in self._outbox.due_stops(self._record.state)[0]:
+        for due in self.outbox.due_stops(self.log.state)[0]:
             self._start(due)
 
-    def _give(self, commands: Sequence[cmd.AnyCommand], message: Input) -> list[Input]:
+    def _give(self, commands: Sequence[cmd.AnyCommand], message: OutboxInput) -> list[OutboxInput]:
         """Accept commands that nobody gave, for a message; return those that go at once."""
         events: list[ev.Event] = []
-        inputs: list[Input] = []
-        state, now = self._record.state, self._record.now()
+        inputs: list[OutboxInput] = []
+        state, now = self.log.state, self.log.now()
         for command in commands:
-            name = self._ids.uuid()
+            name = self.ids.uuid()
             request = getattr(command, "request_id", None)
             events.append(
                 ev.InputAccepted(
@@ -199,33 +172,33 @@ class Sending:
                     )
                 )
             written = cmd.encode_command(command)
-            inputs.append(self._outbox.accept(name, command, written, now))
-        at_once = self._outbox.line_up(inputs, state)
-        self._record.emit(events, commands=self._outbox.rows(inputs))
+            inputs.append(self.outbox.accept(name, command, written, now))
+        at_once = self.outbox.line_up(inputs, state)
+        self.log.emit(events, commands=self.outbox.rows(inputs))
         return at_once
 
     def _is_expecting(self) -> bool:
         """Say whether the backend has something to tell: a turn runs, or one is owed."""
-        state = self._record.state
+        state = self.log.state
         turn = state.thread(ev.MAIN).turn
         if turn is not None and turn.paused_on is not None:
             # Of a person where something is asked; of a task else.
             return not state.waiting_on(ev.MAIN) or state.is_answered(ev.MAIN)
-        return turn is not None or bool(self._outbox.owed)
+        return turn is not None or bool(self.outbox.owed)
 
     def doubt(self, why: str) -> None:
         """Ask the backend how things stand."""
-        self._reading.watcher.doubt(why)
+        self.inbound.watcher.doubt(why)
         self.go_on()
 
     def _is_stopped(self) -> bool:
         """Say whether a person stops what is open."""
-        state = self._record.state
-        return state.stopped or (state.stopping and (state.busy or self._outbox.working))
+        state = self.log.state
+        return state.stopped or (state.stopping and (state.busy or self.outbox.working))
 
     def _end_here(self) -> None:
         """End what the backend has not ended in the time that it has."""
-        stopped = self._reading.watcher.watch.is_stopped
+        stopped = self.inbound.watcher.watch.is_stopped
         code, why = (STOP_UNCONFIRMED, NOT_STOPPED) if stopped else (SESSION_LOST, NEVER_BEGUN)
         error = DragomanError(why, code=ErrorCode.BACKEND_TIMEOUT)
         self.end(error, ev.ErrorInfo(code=code, message=why), stopped=stopped)
@@ -235,22 +208,22 @@ class Sending:
         """Bring what is open to an end whatever the backend says, as failed or as what a person has
         `stopped`: what it has asked is withdrawn, and what was sent and not settled counts as
         unknown. What waits in the queue stays there."""
-        record = self._record
-        queued = {one.command_id for one in self._outbox.queue}
-        ends = ended(record.state, info)
-        record.emit([interrupted(event) for event in ends] if stopped else ends)
-        self._reading.settle(error, stopped=stopped)
-        left = [name for name in record.state.inputs if name not in queued]
-        record.emit([unknown(name, error.message) for name in left])
-        self._reading.watcher.watch.rest()
+        log = self.log
+        queued = {one.command_id for one in self.outbox.queue}
+        ends = ended(log.state, info)
+        log.emit([interrupted(event) for event in ends] if stopped else ends)
+        self.inbound.settle(error, stopped=stopped)
+        left = [name for name in log.state.inputs if name not in queued]
+        log.emit([unknown(name, error.message) for name in left])
+        self.inbound.watcher.watch.rest()
 
-    def _start(self, one: Input) -> None:
+    def _start(self, one: OutboxInput) -> None:
         if isinstance(one.command, cmd.Interrupt):
-            self._reading.watcher.watch.lift(lifted=False)
+            self.inbound.watcher.watch.lift(lifted=False)
         work = self._send(one.command_id, one.command)
-        self._work.start(work, f"send {one.command_id}")
+        self.scope.start(work, f"send {one.command_id}")
 
-    def start(self, inputs: Sequence[Input]) -> None:
+    def start(self, inputs: Sequence[OutboxInput]) -> None:
         """Send what does not wait: answers, which were given at once, as one step."""
         answers = {
             one.command_id: one.command
@@ -258,10 +231,10 @@ class Sending:
             if isinstance(one.command, cmd.AnswerInteraction)
         }
         if answers:
-            watch = self._reading.watcher.watch
+            watch = self.inbound.watcher.watch
             if (watch.is_stopped or self._is_stopped()) and self._is_newest(answers):
                 watch.lift()
-            self._work.start(self._send_answers(answers), f"send {next(iter(answers))}")
+            self.scope.start(self._send_answers(answers), f"send {next(iter(answers))}")
         for one in inputs:
             if one.command_id not in answers:
                 self._start(one)
@@ -273,27 +246,27 @@ class Sending:
         A commit of its own for that would cost its time and win nothing: the fate of a message is
         open to a crash from the commit that calls it sent to its request.
         """
-        if self._work.draining:
+        if self.scope.draining:
             return None
-        one = self._outbox.next_message(self._record.state)
+        one = self.outbox.next_message(self.log.state)
         if one is None or one.command_id != command_id:
             return None
         try:
-            call = self._codec.submit(command_id, one.command)
+            call = self.codec.submit(command_id, one.command)
         except NotSupported:
             # It is refused when it is sent, in sight of everybody.
             return None
-        self._outbox.leave(command_id)
-        self._outbox.send([command_id], one.at)
+        self.outbox.leave(command_id)
+        self.outbox.send([command_id], one.at)
         return Step({command_id: one.command}, call)
 
     def start_step(self, step: Step) -> None:
         """Do what `leave` returned, once it is stored."""
-        self._work.start(self._carry(step), f"send {next(iter(step.commands))}")
+        self.scope.start(self._carry(step), f"send {next(iter(step.commands))}")
 
     def _is_newest(self, answers: Collection[str]) -> bool:
         """Say whether no interrupt came after these answers."""
-        for name, one in reversed(self._record.state.inputs.items()):
+        for name, one in reversed(self.log.state.inputs.items()):
             if name in answers or one.kind == "interrupt":
                 return name in answers
         return True
@@ -303,10 +276,10 @@ class Sending:
     async def _send(self, command_id: str, command: cmd.AnyCommand) -> None:
         """Carry one accepted command to the backend, at most once."""
         try:
-            call = self._codec.submit(command_id, for_backend(command, self._record.state))
+            call = self.codec.submit(command_id, for_backend(command, self.log.state))
         except NotSupported as error:
             self._release([command])
-            self._record.hear([refused(command_id, error)])
+            self.log.hear([refused(command_id, error)])
             return
         await self._send_step(Step({command_id: command}, call))
 
@@ -320,17 +293,17 @@ class Sending:
         call: Call | None = None
         if len(answers) > 1 or beside is not None:
             try:
-                state = self._record.state
+                state = self.log.state
                 theirs = {name: for_backend(one, state) for name, one in answers.items()}
-                call = self._codec.submit_answers(theirs, beside)
+                call = self.codec.submit_answers(theirs, beside)
             except NotSupported as error:
                 self._release(answers.values())
-                self._record.hear([refused(command_id, error) for command_id in answers])
+                self.log.hear([refused(command_id, error) for command_id in answers])
                 return
         if call is not None:
             step: dict[str, cmd.AnyCommand] = {**answers}
             if beside is not None and beside[0] in call.command_ids:
-                self._outbox.leave(beside[0])
+                self.outbox.leave(beside[0])
                 step[beside[0]] = beside[1]
             await self._send_step(Step(step, call))
             return
@@ -343,39 +316,39 @@ class Sending:
         """Return the answers whose requests are open when the interrupts before them have done what
         they do: a backend may take an answer to a request that is over for something that was
         said."""
-        work, record = self._work, self._record
-        while self._outbox.halting and not work.closed:
-            await record.news().wait()
-        due = self._clock.monotonic() + STOPPED_SECONDS
-        while not work.closed and any(record.state.drops(a.request_id) for a in answers.values()):
-            left = due - self._clock.monotonic()
-            if left <= 0 or not await self._clock.wait(record.news(), left):
+        scope, log = self.scope, self.log
+        while self.outbox.halting and not scope.closed:
+            await log.news().wait()
+        due = self.clock.monotonic() + STOPPED_SECONDS
+        while not scope.closed and any(log.state.drops(a.request_id) for a in answers.values()):
+            left = due - self.clock.monotonic()
+            if left <= 0 or not await self.clock.wait(log.news(), left):
                 break
-        if work.closed:
+        if scope.closed:
             return {}
-        open_ = record.state.interactions
+        open_ = log.state.interactions
         over = {name: answer for name, answer in answers.items() if answer.request_id not in open_}
         if not over:
             return answers
         self._release(over.values())
         conflict = InteractionConflict("The request was over before the answer was sent.")
-        record.hear([refused(command_id, conflict) for command_id in over])
+        log.hear([refused(command_id, conflict) for command_id in over])
         return {name: answer for name, answer in answers.items() if name not in over}
 
     def _said_beside(
         self, answers: Mapping[str, cmd.AnswerInteraction]
     ) -> tuple[str, cmd.SendMessage] | None:
         """Return the next message, if it came with these answers and may go with them."""
-        if self._work.draining:
+        if self.scope.draining:
             return None
         answered = {answer.request_id for answer in answers.values()}
-        return self._outbox.said_beside(answered, self._record.state)
+        return self.outbox.said_beside(answered, self.log.state)
 
     async def _send_step(self, step: Step) -> None:
         """Store that the commands of a call are sent, then do it."""
-        sent = self._outbox.send(step.commands, self._clock.now())
-        stored = self._record.emit([], commands=self._outbox.rows(sent))
-        await self._record.until_stored(stored)
+        sent = self.outbox.send(step.commands, self.clock.now())
+        stored = self.log.emit([], commands=self.outbox.rows(sent))
+        await self.log.until_stored(stored)
         try:
             await self._carry(step)
         finally:
@@ -386,44 +359,44 @@ class Sending:
         answered anew."""
         for command in commands:
             if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:
-                self._outbox.claims.discard(command.request_id)
-                self._record.let_go()
+                self.outbox.claims.discard(command.request_id)
+                self.log.let_go()
 
     def _carry(self, step: Step) -> Coroutine[Any, Any, None]:
         """Return what does the call of commands that are stored as sent; a stream, which may last,
         does not keep the command."""
         if step.call.stream:
-            return self._reading.begin(step.call)
+            return self.inbound.begin(step.call)
         return self._run_call(step)
 
     async def _run_step(self, call: Call) -> None:
         """Do a call that the codec asked for by itself."""
         if call.stream:
-            await self._reading.run(call)
+            await self.inbound.run(call)
             return
-        inputs = self._outbox.stored(call.command_ids)
+        inputs = self.outbox.stored(call.command_ids)
         if inputs:
             # A later step of a command: what the step before brought, a session's id above all, is
             # stored before this one is sent, and what may have been sent is looked up as any other.
-            stored = self._record.emit([], commands=self._outbox.rows(inputs))
-            await self._record.until_stored(stored)
+            stored = self.log.emit([], commands=self.outbox.rows(inputs))
+            await self.log.until_stored(stored)
             await self._run_call(Step({one.command_id: one.command for one in inputs}, call))
             return
         try:
-            response = await self._reading.answer(call)
+            response = await self.inbound.answer(call)
         except UpstreamError as error:
-            self._reading.failed(call, error)
+            self.inbound.failed(call, error)
         else:
             # Many may be here at once, and each changes a state that may be large.
-            self._reading.respond(call, response)
+            self.inbound.respond(call, response)
         self.go_on()
 
     async def _run_call(self, step: Step) -> None:
         commands, call = step
         try:
-            response = await self._reading.answer(call)
+            response = await self.inbound.answer(call)
         except UpstreamError as error:
-            left = [name for name in commands if name in self._record.state.inputs]
+            left = [name for name in commands if name in self.log.state.inputs]
             if not left:
                 # The backend's stream was faster than its answer, and has told what came of it.
                 self.go_on()
@@ -433,18 +406,18 @@ class Sending:
                 for name in left:
                     # That of a request which is over is looked for under no name.
                     with contextlib.suppress(NotSupported):
-                        command = for_backend(commands[name], self._record.state)
-                        look = self._codec.recover(name, command)
+                        command = for_backend(commands[name], self.log.state)
+                        look = self.codec.recover(name, command)
                 if look is not None:
                     text = f"{error.message} It is looked for whether the input arrived."
-                    self._record.hear([raw.in_doubt(text, quote=error.quote)])
+                    self.log.hear([raw.in_doubt(text, quote=error.quote)])
                     # The last one asked for tells of all.
                     await self._look_up(look)
                     return
-            self._reading.failed(call, error)
+            self.inbound.failed(call, error)
         else:
             # Many may be here at once, and each changes a state that may be large.
-            self._reading.respond(call, response)
+            self.inbound.respond(call, response)
         # The answer may be a step only, which says nothing yet and asks for the next one.
         self.go_on()
 
@@ -452,60 +425,61 @@ class Sending:
 
     def take_up(self, found: Iterable[tuple[CommandRow, cmd.AnyCommand]]) -> None:
         """Go on with the inputs that the journal has kept, in order."""
-        at_once: list[Input] = []
+        at_once: list[OutboxInput] = []
         lost: list[str] = []
         for row, command in found:
-            one = self._outbox.load(row, command)
+            one = self.outbox.load(row, command)
             if row.status != "accepted":
                 if not self._recover(one):
                     lost.append(one.command_id)
-            elif self._work.draining and not isinstance(command, cmd.SendMessage):
+            elif self.scope.draining and not isinstance(command, cmd.SendMessage):
                 continue
-            elif self._outbox.take_up(one):
+            elif self.outbox.take_up(one):
                 at_once.append(one)
         self.start(at_once)
         # A sealed answer was in memory only; its request is open again.
-        lost += [name for name in self._record.state.inputs if name not in self._outbox]
+        lost += [name for name in self.log.state.inputs if name not in self.outbox]
         self._settle_unknown(lost)
         self.go_on()
 
     def _settle_unknown(self, command_ids: Sequence[str]) -> None:
         """Settle commands of which nobody can tell; what they answered may be answered again."""
         if command_ids:
-            told = self._codec.unknown(command_ids, self._record.time())
+            told = self.codec.unknown(command_ids, self.log.time())
             told = [*(unknown(name, CUT_OFF) for name in command_ids), *told]
-            self._record.hear(told, answer=True)
+            self.log.hear(told, answer=True)
 
-    def _recover(self, one: Input) -> bool:
+    def _recover(self, one: OutboxInput) -> bool:
         """Look for evidence of a command that a crash may have cut off; never send it again. Return
         whether something may tell of it."""
         try:
-            command = for_backend(one.command, self._record.state)
+            command = for_backend(one.command, self.log.state)
         except NotSupported:
             # What the backend says of its request's id is of another request by now.
             return False
-        call = self._codec.recover(one.command_id, command)
+        call = self.codec.recover(one.command_id, command)
         if call is not None:
             one.move(Fate.SOUGHT)
-            self._work.start(self._look_up(call), f"recover {one.command_id}")
-        elif self._codec.streams():
+            self.scope.start(self._look_up(call), f"recover {one.command_id}")
+        elif self.codec.streams():
             one.move(Fate.DOUBTED)
-            self._reading.doubt(one.at + self._clock.steady() - self._clock.now())
+            self.inbound.doubt(one.at + self.clock.steady() - self.clock.now())
         else:
             return False
         return True
 
     async def _look_up(self, call: Call) -> None:
         """Ask the backend what became of a command."""
-        backoff = self._reading.backoff()
-        for attempt in range(RECOVER_ATTEMPTS):
+        # With backoff about 10 s; after that the fate of the command is `unknown`.
+        attempts, backoff = 5, self.inbound.backoff()
+        for attempt in range(attempts):
             with contextlib.suppress(UpstreamError):
-                response = await self._reading.answer(call)
-                if response.status < 500 or attempt == RECOVER_ATTEMPTS - 1:
-                    self._reading.respond(call, response)
+                response = await self.inbound.answer(call)
+                if response.status < 500 or attempt == attempts - 1:
+                    self.inbound.respond(call, response)
                     self.go_on()
                     return
-            await self._clock.sleep(backoff.next_wait(self._record.time()) / 1000)
+            await self.clock.sleep(backoff.next_wait(self.log.time()) / 1000)
         error = UpstreamUnavailable("The backend gives no evidence of the command.", sent=True)
-        self._reading.failed(call, error)
+        self.inbound.failed(call, error)
         self.go_on()

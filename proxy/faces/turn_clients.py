@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 from proxy.base.clock import Clock
 from proxy.session import Session
 
-LEAVES_SECONDS = 2.0
-"""How long a request waits at most for the end of a connection that its client has closed before,
-or is about to notice that it has: what lies between may tell of that a little later. Ours."""
 
-
-class Leavers:
+@dataclasses.dataclass(slots=True, eq=False)
+class TurnClients:
     """The clients of a face whose leaving would interrupt a turn, by session."""
 
-    __slots__ = ("_of",)
-
-    def __init__(self) -> None:
-        self._of: Counter[str] = Counter()
+    _of: Counter[str] = dataclasses.field(default_factory=Counter, init=False)
 
     def add(self, session_id: str) -> None:
         """Record that a client reads a turn, and stops it when it leaves."""
@@ -33,7 +28,9 @@ class Leavers:
     async def gone(self, session: Session, clock: Clock) -> None:
         """Wait until a client has left that stops the turn which runs: who says something new has
         left what was said before. For one that stays this waits in vain."""
-        due = clock.monotonic() + LEAVES_SECONDS
+        # A connection that its client has closed before, or is about to, may tell of that a little
+        # later. Ours.
+        due = clock.monotonic() + 2.0
         while self._of[session.id] and session.working and not session.closed:
             state, left = session.state, due - clock.monotonic()
             if state.stopping or state.stopped or left <= 0:

@@ -15,70 +15,41 @@ from proxy.base.repeats import Submission
 from proxy.base.rows import NewSession
 from proxy.journal.base import Journal
 from proxy.session.admission import Admission, Origin, beside, check_batch
+from proxy.session.log_writer import LogWriter
+from proxy.session.outbound import CommandSender
 from proxy.session.outbox import Outbox
-from proxy.session.record import Record
-from proxy.session.replies import Replies, noted
-from proxy.session.sending import Sending
+from proxy.session.replies import RequestReplies, noted
 from proxy.session.settlements import withdrawn
-from proxy.session.work import Work
+from proxy.session.task_scope import TaskScope
 
 RESET_SECONDS = 60.0
 """How long a reset is given for the backend's own answer: a real eve 0.30.8 has taken 7 s, and 19 s
 on a busy machine."""
 
 
-LONG_BYTES = 64 * 1024
-"""Bytes of a command above which it is accepted in one turn of the loop and sent in another one."""
-
-
 @dataclasses.dataclass(slots=True)
-class _Put:
+class _StoredBlobs:
     """The blobs of a batch that are stored; whether the write that names them is handed over."""
 
     names: list[str] = dataclasses.field(default_factory=list)
     handed_over: bool = False
 
 
-class Intake:
+@dataclasses.dataclass(slots=True, eq=False)
+class CommandAcceptor:
     """Takes in the commands for one session."""
 
-    __slots__ = (
-        "_admission",
-        "_clock",
-        "_ids",
-        "_journal",
-        "_outbox",
-        "_record",
-        "_replies",
-        "_sending",
-        "_session_id",
-        "_work",
-    )
-
-    def __init__(
-        self,
-        session_id: str,
-        *,
-        journal: Journal,
-        clock: Clock,
-        ids: IdSource,
-        admission: Admission,
-        outbox: Outbox,
-        record: Record,
-        replies: Replies,
-        sending: Sending,
-        work: Work,
-    ) -> None:
-        self._session_id = session_id
-        self._journal = journal
-        self._clock = clock
-        self._ids = ids
-        self._admission = admission
-        self._outbox = outbox
-        self._record = record
-        self._replies = replies
-        self._sending = sending
-        self._work = work
+    session_id: str
+    _: dataclasses.KW_ONLY
+    journal: Journal
+    clock: Clock
+    ids: IdSource
+    admission: Admission
+    outbox: Outbox
+    log: LogWriter
+    replies: RequestReplies
+    sender: CommandSender
+    scope: TaskScope
 
     async def submit(
         self,
@@ -105,12 +76,12 @@ class Intake:
             if isinstance(one, cmd.AnswerInteraction) and one.sealed is not None
         ]
         if sealed:
-            self._record.held.check_room(sealed)
+            self.log.held.check_room(sealed)
         checked = self._check(commands)
-        put = _Put()
+        put = _StoredBlobs()
         try:
             for data in blobs.values():
-                put.names.append(await self._journal.put_blob(data))
+                put.names.append(await self.journal.put_blob(data))
             if put.names:
                 # Nothing may have changed meanwhile.
                 checked = self._check(commands)
@@ -123,50 +94,50 @@ class Intake:
         self,
         checked: Sequence[cmd.AnyCommand | None],
         origin: Origin,
-        put: _Put,
+        put: _StoredBlobs,
         submission: Submission | None,
         first: Sequence[ev.Event],
         new: NewSession | None,
     ) -> list[str]:
         """Accept a batch that is checked and whose blobs are stored."""
-        ids = [self._ids.uuid() for _ in checked]
+        ids = [self.ids.uuid() for _ in checked]
         batch = beside(checked)
         bodies = [b"" if one is None else cmd.encode_command(one) for one in batch]
-        request_id = ids[0] if ids else self._session_id
-        admitted = self._admission.admit(
+        request_id = ids[0] if ids else self.session_id
+        admitted = self.admission.admit(
             list(zip(ids, batch, bodies, strict=True)),
-            self._record.state,
+            self.log.state,
             origin,
             request=noted(submission, request_id, checked),
-            now=self._record.now(),
-            new_id=self._ids.uuid,
+            now=self.log.now(),
+            new_id=self.ids.uuid,
         )
         for one in admitted.inputs:
             if isinstance(one.command, cmd.AnswerInteraction) and one.command.sealed is not None:
-                self._record.held.add(one.command_id, one.command.sealed)
-        at_once = self._outbox.line_up(admitted.inputs, self._record.state)
+                self.log.held.add(one.command_id, one.command.sealed)
+        at_once = self.outbox.line_up(admitted.inputs, self.log.state)
         # A long one is sent in a turn of the loop of its own.
-        alone = len(ids) == 1 and not at_once and len(bodies[0]) <= LONG_BYTES
-        leaving = self._sending.leave(ids[0]) if alone else None
+        alone = len(ids) == 1 and not at_once and len(bodies[0]) <= 64 * 1024
+        leaving = self.sender.leave(ids[0]) if alone else None
         put.handed_over = True
-        stored = self._record.emit(
+        stored = self.log.emit(
             [*first, *admitted.events],
-            commands=self._outbox.rows(admitted.inputs),
+            commands=self.outbox.rows(admitted.inputs),
             blobs=put.names,
             new=new,
         )
-        await self._record.until_stored(stored)
-        self._replies.accepted(submission, request_id)
-        if self._work.closed:
+        await self.log.until_stored(stored)
+        self.replies.accepted(submission, request_id)
+        if self.scope.closed:
             # What is stored goes out, or is looked for, when the session is loaded again.
             return ids
         if leaving is not None:
-            self._sending.start_step(leaving)
-        self._sending.start(at_once)
-        self._sending.go_on()
-        if self._record.state.interactions and self._is_said_instead(batch):
+            self.sender.start_step(leaving)
+        self.sender.start(at_once)
+        self.sender.go_on()
+        if self.log.state.interactions and self._is_said_instead(batch):
             # Who speaks in place of an answer may see a request that nobody waits for.
-            self._sending.doubt("words came while something is asked")
+            self.sender.doubt("words came while something is asked")
         return ids
 
     def _is_said_instead(self, batch: Sequence[cmd.AnyCommand | None]) -> bool:
@@ -175,20 +146,20 @@ class Intake:
             isinstance(one, cmd.SendMessage) and not one.beside and one.policy != "decline"
             for one in batch
         )
-        return said and bool(self._outbox.queue)
+        return said and bool(self.outbox.queue)
 
-    async def _drop(self, put: _Put) -> None:
+    async def _drop(self, put: _StoredBlobs) -> None:
         """Let nothing stay of the files of a batch that is refused: no session names them, so none
         would ever be deleted with them."""
         if put.names:
             with contextlib.suppress(JournalError):
-                await self._journal.drop_blobs(put.names, handed_over=put.handed_over)
+                await self.journal.drop_blobs(put.names, handed_over=put.handed_over)
 
     def _check(self, commands: Sequence[cmd.AnyCommand]) -> list[cmd.AnyCommand | None]:
         if commands:
-            self._work.check_usable()
-        self._admission.check_room(commands, self._record.state)
-        return [self._admission.check(command, self._record.state) for command in commands]
+            self.scope.check_usable()
+        self.admission.check_room(commands, self.log.state)
+        return [self.admission.check(command, self.log.state) for command in commands]
 
     async def _reset_is_decided(self) -> None:
         """Wait until it is known what became of a reset that is under way: the backend loses what
@@ -197,10 +168,10 @@ class Intake:
         Raises:
             DragomanError: the backend does not tell in time.
         """
-        due = self._clock.monotonic() + RESET_SECONDS
-        while self._outbox.resets(self._record.state) and not self._work.closed:
-            left = due - self._clock.monotonic()
-            if left <= 0 or not await self._clock.wait(self._record.news(), left):
+        due = self.clock.monotonic() + RESET_SECONDS
+        while self.outbox.resets(self.log.state) and not self.scope.closed:
+            left = due - self.clock.monotonic()
+            if left <= 0 or not await self.clock.wait(self.log.news(), left):
                 text = "The backend has not answered a reset yet; look again later."
                 raise DragomanError(text, code=ErrorCode.BACKEND_TIMEOUT)
 
@@ -210,16 +181,14 @@ class Intake:
         Raises:
             DragomanError: it does not wait there, or that could not be stored.
         """
-        self._work.check_usable()
-        if not any(one.command_id == command_id for one in self._outbox.queue):
-            if command_id in self._record.state.inputs:
+        self.scope.check_usable()
+        if not any(one.command_id == command_id for one in self.outbox.queue):
+            if command_id in self.log.state.inputs:
                 raise DragomanError(
                     f"Input `{command_id}` is on its way to the backend and cannot be withdrawn.",
                     code=ErrorCode.NOT_ACTIVE,
                 )
             raise DragomanError(f"No input `{command_id}` waits here.", code=ErrorCode.NOT_FOUND)
-        stored = self._record.emit(
-            [withdrawn(command_id, f"Withdrawn by `{by}` before it was sent.")]
-        )
-        await self._record.until_stored(stored)
-        self._sending.go_on()
+        stored = self.log.emit([withdrawn(command_id, f"Withdrawn by `{by}` before it was sent.")])
+        await self.log.until_stored(stored)
+        self.sender.go_on()

@@ -1,12 +1,11 @@
 """What comes from the backend: streams that are kept open, their frames, whole answers, and the
 time that the codec waits for.
-
-Why one room: what a stream, an answer and the time tell is heard in one order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -28,12 +27,12 @@ from proxy.base.rows import BackendBinding
 from proxy.base.sealed import REDACTED
 from proxy.journal.base import Journal
 from proxy.session.frames import source_of, too_full
-from proxy.session.record import Record
+from proxy.session.log_writer import LogWriter
+from proxy.session.notices import away, denies, given_up, judge, judge_head, no_stream, nothing_new
 from proxy.session.settlements import interrupted
-from proxy.session.telling import away, denies, given_up, judge, judge_head, no_stream, nothing_new
-from proxy.session.watch import UNREAD_MOST, Watch, is_unread
+from proxy.session.task_scope import SessionCallbacks, TaskScope
+from proxy.session.watch import LIMITS, Watch, is_unread
 from proxy.session.watcher import Watcher
-from proxy.session.work import Upward, Work
 from proxy.upstream.client import BackendStream, Frames, Upstream
 from proxy.upstream.reconnect import Attempts, Backoff
 
@@ -42,19 +41,7 @@ BACKLOG_BYTES = 8 * 1024 * 1024
 disk."""
 
 SLICE_FRAMES = 64
-"""Frames that are decoded and stored at once: about a millisecond of work. Others have their turn
-between."""
-
-LEASE_MS = 30_000
-"""A stream that lived this long and then ended in good order was on a lease, which eve gives for
-60 s (eve page, section 7.4)."""
-
-DENIED_MS = 20_000
-"""How long a backend may answer that there is no such stream until nothing more is expected of it:
-one that starts, or is behind another copy of itself, says so for a while."""
-
-TOLD_MS = 30_000
-"""How long a stream may be away until those who wait for it are told."""
+"""Frames that are decoded and stored at once. Others have their turn between."""
 
 
 def may_have_arrived(error: UpstreamError) -> bool:
@@ -64,67 +51,44 @@ def may_have_arrived(error: UpstreamError) -> bool:
     return isinstance(error, UpstreamTimeout)
 
 
-class Reading:
-    """Reads what the backend of one session says. `streams` are the tasks that read its threads."""
+@dataclasses.dataclass(slots=True, eq=False)
+class InboundReader:
+    """Reads what the backend of one session says. `streams` are the tasks that read its threads.
 
-    __slots__ = (
-        "_attempts",
-        "_clock",
-        "_codec",
-        "_doubt_since",
-        "_fraction",
-        "_journal",
-        "_keep_frames",
-        "_leg",
-        "_patience",
-        "_record",
-        "_timer",
-        "_timer_at",
-        "_upstream",
-        "_upward",
-        "_work",
-        "streams",
-        "watcher",
-    )
+    `fraction` draws the jitter of waits; `patience` is the
+    configured one, where there is one, and `quiet` how long a turn may be silent until the
+    backend is asked, both in milliseconds.
+    """
 
-    def __init__(
-        self,
-        leg: BackendBinding,
-        *,
-        journal: Journal,
-        codec: ClientCodec,
-        upstream: Upstream,
-        clock: Clock,
-        fraction: Callable[[], float],
-        record: Record,
-        work: Work,
-        upward: Upward,
-        patience: int | None,
-        quiet: int,
-        keep_frames: bool,
-    ) -> None:
-        """Begin without a stream. `fraction` draws the jitter of waits; `patience` is the
-        configured one, where there is one, and `quiet` how long a turn may be silent until the
-        backend is asked, both in milliseconds."""
-        self._leg = leg
-        self._journal = journal
-        self._codec = codec
-        self._upstream = upstream
-        self._clock = clock
-        self._fraction = fraction
-        self._record = record
-        self._work = work
-        self._upward = upward
-        self._patience = patience
-        self._keep_frames = keep_frames
-        self._doubt_since: int | None = None
-        self._timer: asyncio.Task[None] | None = None
-        self._timer_at = 0
+    leg: BackendBinding
+    _: dataclasses.KW_ONLY
+    journal: Journal
+    codec: ClientCodec
+    upstream: Upstream
+    clock: Clock
+    fraction: Callable[[], float]
+    log: LogWriter
+    scope: TaskScope
+    callbacks: SessionCallbacks
+    patience: int | None
+    quiet: int
+    keep_frames: bool
+    _doubt_since: int | None = dataclasses.field(default=None, init=False)
+    _timer: asyncio.Task[None] | None = dataclasses.field(default=None, init=False)
+    _timer_at: int = dataclasses.field(default=0, init=False)
+    watcher: Watcher = dataclasses.field(init=False)
+    streams: dict[str, asyncio.Task[None]] = dataclasses.field(default_factory=dict, init=False)
+    _attempts: Attempts = dataclasses.field(default_factory=Attempts, init=False)
+
+    def __post_init__(self) -> None:
         self.watcher = Watcher(
-            Watch(quiet), codec=codec, clock=clock, record=record, work=work, upward=upward
+            Watch(self.quiet),
+            codec=self.codec,
+            clock=self.clock,
+            log=self.log,
+            scope=self.scope,
+            callbacks=self.callbacks,
         )
-        self.streams: dict[str, asyncio.Task[None]] = {}
-        self._attempts = Attempts()
 
     def rebind(
         self,
@@ -141,17 +105,17 @@ class Reading:
             task.cancel()
         self.streams.clear()
         self._timer, self._doubt_since = None, None
-        self._leg = leg
-        self._codec = codec
-        self._upstream = upstream
-        self._patience = patience
+        self.leg = leg
+        self.codec = codec
+        self.upstream = upstream
+        self.patience = patience
         self.watcher = Watcher(
             Watch(quiet),
             codec=codec,
-            clock=self._clock,
-            record=self._record,
-            work=self._work,
-            upward=self._upward,
+            clock=self.clock,
+            log=self.log,
+            scope=self.scope,
+            callbacks=self.callbacks,
         )
 
     # Answers.
@@ -163,14 +127,14 @@ class Reading:
             UpstreamError: there is none.
         """
         load = functools.partial(self._files, call)
-        return await self._upstream.call(call, load, self._trace(call))
+        return await self.upstream.call(call, load, self._trace(call))
 
     def _trace(self, call: Call) -> str | None:
         """Return the `traceparent` of the input that a call carries, or asks for; of others that of
         the message that the backend works on."""
-        inputs = self._record.state.inputs
+        inputs = self.log.state.inputs
         carried = (inputs[name].trace for name in call.command_ids if name in inputs)
-        return next(filter(None, carried), None) or self._record.trace
+        return next(filter(None, carried), None) or self.log.trace
 
     async def _files(self, call: Call) -> dict[str, bytes]:
         """Return the files that the body of a call names.
@@ -182,7 +146,7 @@ class Reading:
         files: dict[str, bytes] = {}
         for name in body.files if isinstance(body, FileBody) else ():
             try:
-                data = await self._journal.blob(name)
+                data = await self.journal.blob(name)
             except JournalError as error:
                 text = f"A file of the request cannot be read: {error.whole}"
                 shown = "A file of the request cannot be read now."
@@ -194,47 +158,47 @@ class Reading:
 
     def respond(self, call: Call, response: Response) -> None:
         """Hear the whole answer of a call."""
-        if self._record.held.active:
-            response = self._record.held.response(response)
-        record = self._record
-        heard = self._codec.respond(call, response, record.time())
-        judge(self._upstream, self._codec, call, response, heard)
-        record.hear(heard, answer=True)
+        if self.log.held.active:
+            response = self.log.held.response(response)
+        log = self.log
+        heard = self.codec.respond(call, response, log.time())
+        judge(self.upstream, self.codec, call, response, heard)
+        log.hear(heard, answer=True)
         if call.command_ids and denies(response) and self.watcher.is_working:
             self.watcher.doubt(f"it answers `{call.name}` with {response.status}")
 
     def failed(self, call: Call, error: UpstreamError) -> None:
         """Record that a call got no answer."""
-        self._record.hear(self._failed(call, error), answer=True)
+        self.log.hear(self._failed(call, error), answer=True)
 
     def _failed(self, call: Call, error: UpstreamError) -> list[ev.Event]:
-        sent, now = may_have_arrived(error), self._record.time()
-        return self._codec.failed(call, error, sent=sent, now=now)
+        sent, now = may_have_arrived(error), self.log.time()
+        return self.codec.failed(call, error, sent=sent, now=now)
 
     def give_up(self, error: DragomanError, thread_id: str = ev.MAIN) -> None:
         """Record that a thread's stream cannot be had again."""
-        given_up(self._work.name, self._leg, error)
-        self._record.hear(self._codec.give_up(error, self._record.time(), thread_id=thread_id))
+        given_up(self.scope.name, self.leg, error)
+        self.log.hear(self.codec.give_up(error, self.log.time(), thread_id=thread_id))
 
     def settle(self, error: DragomanError, *, stopped: bool = False) -> None:
         """End what runs, and read no further what is said of it. What a person has `stopped` has
         not failed."""
-        given_up(self._work.name, self._leg, error)
-        heard = self._codec.give_up(error, self._record.time())
-        self._record.hear([interrupted(event) for event in heard] if stopped else heard)
+        given_up(self.scope.name, self.leg, error)
+        heard = self.codec.give_up(error, self.log.time())
+        self.log.hear([interrupted(event) for event in heard] if stopped else heard)
         self.watcher.stop_streams()
 
     @property
     def reconnecting_since(self) -> int | None:
         """Return since when a stream is wanted that cannot be had, in Unix ms."""
         since = self._attempts.since(self.watcher.is_reading)
-        return None if since is None else self._clock.now() - self._record.time() + since
+        return None if since is None else self.clock.now() - self.log.time() + since
 
     # Streams.
 
     def backoff(self) -> Backoff:
         """Return waits between attempts."""
-        return Backoff(self._fraction)
+        return Backoff(self.fraction)
 
     def doubt(self, since: int) -> None:
         """Record that a stream which is read to its end without a word of a command is evidence of
@@ -243,12 +207,12 @@ class Reading:
 
     def open_streams(self) -> None:
         """Open the streams that the codec wants and nobody reads, each a turn of the loop after the
-        one before: to connect takes a millisecond, and there may be many."""
+        one before: to connect takes time, and there may be many."""
         behind = 0
-        for call in self._codec.streams():
+        for call in self.codec.streams():
             if call.thread_id not in self.streams:
                 work = self.follow(call.thread_id, behind=behind)
-                self._keep(call.thread_id, self._work.start(work, f"follow {call.thread_id}"))
+                self._keep(call.thread_id, self.scope.start(work, f"follow {call.thread_id}"))
                 behind += 1
 
     def _keep(self, thread_id: str, task: asyncio.Task[None]) -> None:
@@ -263,7 +227,7 @@ class Reading:
             if self.streams.get(thread_id) is task:
                 del self.streams[thread_id]
             if not task.cancelled():
-                self._upward.go_on()
+                self.callbacks.go_on()
 
         task.add_done_callback(over)
 
@@ -278,7 +242,7 @@ class Reading:
         await self.follow(call.thread_id, because=broken)
 
     def _wanted(self, thread_id: str) -> Call | None:
-        return next((c for c in self._codec.streams() if c.thread_id == thread_id), None)
+        return next((c for c in self.codec.streams() if c.thread_id == thread_id), None)
 
     async def follow(
         self, thread_id: str, *, because: UpstreamError | None = None, behind: int = 0
@@ -295,27 +259,28 @@ class Reading:
     async def _follow(
         self, thread_id: str, backoff: Backoff, because: UpstreamError | None
     ) -> None:
-        codec, record = self._codec, self._record
+        codec, log = self.codec, self.log
         doubt_since, self._doubt_since = self._doubt_since, None
-        await record.named()
+        await log.named()
         told = False
         while True:
-            if self._work.closed or (call := self._wanted(thread_id)) is None:
+            if self.scope.closed or (call := self._wanted(thread_id)) is None:
                 return
-            before, opened_at = codec.position, record.time()
-            heard = (codec.frames, record.seq)
+            before, opened_at = codec.position, log.time()
+            heard = (codec.frames, log.seq)
             error = await self.run(call)
             if self._wanted(thread_id) is None:
                 return
-            now = record.time()
+            now = log.time()
             because = error or because
             # A lease that ended is not a fault: the dialect expects its reader back soon. Nor is a
             # stream that was broken to ask the backend.
-            leased = error is None and now - opened_at >= LEASE_MS
+            # It was on a lease, which eve gives for 60 s (eve page, section 7.4).
+            leased = error is None and now - opened_at >= 30_000
             if self.watcher.broke(thread_id):
                 because, leased = None, True
             # Whether an attempt changed the codec's own notes is nothing new from the backend.
-            news = (codec.frames, record.seq) != heard
+            news = (codec.frames, log.seq) != heard
             if leased or (news and codec.position != before):
                 because = doubt_since = None
                 told = False
@@ -323,26 +288,27 @@ class Reading:
             else:
                 if error is None and doubt_since is not None:
                     backoff.since = doubt_since
-                patience = self._patience or codec.patience
+                patience = self.patience or codec.patience
                 if isinstance(error, UpstreamDenied):
-                    patience = min(patience, DENIED_MS)
+                    # One that starts, or is behind another copy of itself, says so for a while.
+                    patience = min(patience, 20_000)
                 if backoff.exhausted(now, patience):
                     self.give_up(error or nothing_new(because), thread_id)
                     return
-                if error is not None and not told and backoff.exhausted(now, TOLD_MS):
+                if error is not None and not told and backoff.exhausted(now, 30_000):
                     told = True
-                    record.hear([away(error)])
-            await self._clock.sleep(backoff.next_wait(now) / 1000)
+                    log.hear([away(error)])
+            await self.clock.sleep(backoff.next_wait(now) / 1000)
 
     async def run(self, call: Call) -> UpstreamError | None:
         """Do one stream call from its head to its end; return why it could not be had or broke."""
         await self._disk()
-        codec, record = self._codec, self._record
+        codec, log = self.codec, self.log
         opened = False
         try:
             load = functools.partial(self._files, call)
             trace = self._trace(call)
-            async with self._upstream.stream(call, codec.framing, load, trace) as answer:
+            async with self.upstream.stream(call, codec.framing, load, trace) as answer:
                 if isinstance(answer, Response):
                     self.respond(call, answer)
                     return no_stream(codec, answer)
@@ -352,28 +318,28 @@ class Reading:
         except UpstreamError as error:
             self._lost(call, error, opened=opened)
             return error
-        record.hear(codec.closed(call, CloseReason.ENDED, record.time()))
+        log.hear(codec.closed(call, CloseReason.ENDED, log.time()))
         return None
 
     def _opened(self, call: Call, head: Response) -> None:
-        heard = self._codec.opened(call, head, self._record.time())
-        judge_head(self._upstream, heard)
-        self._record.hear(heard)
+        heard = self.codec.opened(call, head, self.log.time())
+        judge_head(self.upstream, heard)
+        self.log.hear(heard)
         # What waited for the stream may go now.
-        self._upward.go_on()
+        self.callbacks.go_on()
 
     def _lost(self, call: Call, error: UpstreamError, *, opened: bool) -> None:
-        record = self._record
+        log = self.log
         if opened:
-            record.hear(self._codec.closed(call, CloseReason.LOST, record.time()))
+            log.hear(self.codec.closed(call, CloseReason.LOST, log.time()))
         else:
-            record.hear(self._failed(call, error))
+            log.hear(self._failed(call, error))
 
     # Frames.
 
     async def _read(self, call: Call, stream: BackendStream) -> None:
         def take(frames: Frames) -> Coroutine[Any, Any, None] | None:
-            if len(frames) > SLICE_FRAMES or self._journal.backlog > BACKLOG_BYTES:
+            if len(frames) > SLICE_FRAMES or self.journal.backlog > BACKLOG_BYTES:
                 return self._take_slowly(call, frames)
             self._take(call, frames)
             return None
@@ -381,9 +347,9 @@ class Reading:
         with self.watcher.reads(call.thread_id, stream):
             await stream.read(take)
         if stream.tail:
-            now, held = self._record.time(), self._record.held
+            now, held = self.log.time(), self.log.held
             tail = held.data(stream.tail) if held.active else stream.tail
-            self._record.hear(self._codec.garbage(call, tail, TORN, now))
+            self.log.hear(self.codec.garbage(call, tail, TORN, now))
 
     async def _take_slowly(self, call: Call, frames: Frames) -> None:
         """Take many frames, or some while the disk is behind: others have their turn between."""
@@ -394,18 +360,18 @@ class Reading:
 
     async def _disk(self) -> None:
         """Wait while the disk is far behind: what comes faster than it writes would fill memory."""
-        while self._journal.backlog > BACKLOG_BYTES:
-            await self._clock.sleep(0.005)
+        while self.journal.backlog > BACKLOG_BYTES:
+            await self.clock.sleep(0.005)
 
     def _take(self, call: Call, frames: Frames) -> None:
         """Decode some frames, without sealed values, and hand on what they mean as one write."""
-        if self._work.closed:
+        if self.scope.closed:
             return
-        held = self._record.held
+        held = self.log.held
         if held.active:
             frames = [held.frame(frame) for frame in frames]
-        codec, record = self._codec, self._record
-        at, now = self._clock.now(), record.time()
+        codec, log = self.codec, self.log
+        at, now = self.clock.now(), log.time()
         raw: list[ev.Event] = []
         kept: list[bytes] = []
         first = number = codec.frames
@@ -423,17 +389,17 @@ class Reading:
                 continue
             raw += out
             if is_unread(why := out[-1]):
-                self._upstream.skipped(self._work.name, why.message)
+                self.upstream.skipped(self.scope.name, why.message)
                 asks = watch.skipped(now) or asks
-                if watch.unread == UNREAD_MOST:
-                    broken = f"{UNREAD_MOST} frames in a row could not be read: {why.message}"
+                if watch.unread == LIMITS.unread:
+                    broken = f"{LIMITS.unread} frames in a row could not be read: {why.message}"
             else:
                 watch.heard(now)
-        if self._keep_frames and kept:
-            leg = self._leg
-            self._journal.add_frames(leg.session, leg.number, first + 1, kept, at)
+        if self.keep_frames and kept:
+            leg = self.leg
+            self.journal.add_frames(leg.session, leg.number, first + 1, kept, at)
         if raw:
-            record.hear(raw, at)
+            log.hear(raw, at)
         elif codec.wake_at is not None:
             self.wake()
         if broken and self.watcher.is_working:
@@ -445,22 +411,22 @@ class Reading:
 
     def wake(self) -> None:
         """Call the codec's `tick` when it wants."""
-        at = self._codec.wake_at
-        if at is None or self._work.closed or (self._timer is not None and self._timer_at <= at):
+        at = self.codec.wake_at
+        if at is None or self.scope.closed or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._work.start_timer(self._tick_at(at), "tick")
+        self._timer = self.scope.start_timer(self._tick_at(at), "tick")
 
     async def _tick_at(self, at: int) -> None:
-        record = self._record
-        await self._clock.sleep(max(at - record.time(), 0) / 1000)
+        log = self.log
+        await self.clock.sleep(max(at - log.time(), 0) / 1000)
         await self._disk()
         self._timer = None
-        if not self._work.closed:
-            record.hear(self._codec.tick(record.time()))
-            self._upward.go_on()
+        if not self.scope.closed:
+            log.hear(self.codec.tick(log.time()))
+            self.callbacks.go_on()
             self.wake()
 
     def close(self) -> None:

@@ -17,13 +17,6 @@ STATE_MOST = 32 * 2**20
 """Bytes of a codec's stored state. A turn that needs more fails: a backend that opens calls and
 questions without end is broken, and every event would be stored with all of them."""
 
-CALLS_MOST = 2_000
-"""Open calls of one turn. A turn that needs more fails: they are small in what is stored, and each
-takes some kilobytes of memory in the codec and in every encoder."""
-
-RETRY_SECONDS = 1
-"""When anybody who comes to a session that leaves memory is to come again."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +31,7 @@ def _nothing(*_: object) -> None:
 
 
 @dataclasses.dataclass(slots=True)
-class Upward:
+class SessionCallbacks:
     """What the rooms of a session tell those above them, which they do not import.
 
     It is cut when the session is closed: rooms that knew each other for ever would stay in memory
@@ -63,21 +56,18 @@ class Upward:
         self.go_on = self.wake = self.broke = self.lost = self.erased = self.rested = _nothing
 
 
-class Work:
+@dataclasses.dataclass(slots=True, eq=False)
+class TaskScope:
     """The tasks of one session. `closed` says that it has left memory, `draining` that nothing new
-    is begun, `stranded` why nothing but its log can be read."""
+    is begun, `stranded` why nothing but its log can be read. `name` is the session's."""
 
-    __slots__ = ("_tasks", "_upward", "closed", "draining", "name", "running", "stranded")
-
-    def __init__(self, name: str, tasks: Tasks, upward: Upward) -> None:
-        """Begin without tasks; `name` is the session's."""
-        self.name = name
-        self._tasks = tasks
-        self._upward = upward
-        self.running: set[asyncio.Task[None]] = set()
-        self.closed = False
-        self.draining = False
-        self.stranded: JournalError | None = None
+    name: str
+    tasks: Tasks
+    callbacks: SessionCallbacks
+    running: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
+    closed: bool = dataclasses.field(default=False, init=False)
+    draining: bool = dataclasses.field(default=False, init=False)
+    stranded: JournalError | None = dataclasses.field(default=None, init=False)
 
     def check_usable(self) -> None:
         """Check that something may be written to the session.
@@ -89,13 +79,13 @@ class Work:
         if self.closed:
             # Or it is erased: who comes again is told.
             text = "The session is being loaded anew; try again."
-            raise JournalUnavailable(text, details={"retry_after": RETRY_SECONDS}, shown=text)
+            raise JournalUnavailable(text, details={"retry_after": 1}, shown=text)
         if self.stranded is not None:
             raise JournalCorrupt(self.stranded.whole)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Do work in a task that ends with the session."""
-        task = self._tasks.start(self._surviving(work, name), name=f"{self.name}: {name}")
+        task = self.tasks.start(self._surviving(work, name), name=f"{self.name}: {name}")
         self.running.add(task)
         task.add_done_callback(self.running.discard)
         # A task that is cancelled before its first step never comes to await its work.
@@ -105,7 +95,7 @@ class Work:
     def start_timer(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Do work in a task that anybody who starts it ends; a session that only waits for it is
         idle."""
-        return self._tasks.start(work, name=f"{self.name}: {name}")
+        return self.tasks.start(work, name=f"{self.name}: {name}")
 
     async def _surviving(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Do work of this session; a bug in it ends the turn in sight of everybody, not in
@@ -118,7 +108,7 @@ class Work:
         except Exception as error:  # noqa: BLE001 - the root of a task
             _log.exception("session `%s`: `%s` failed", self.name, name)
             text = f"Dragoman failed in `{name}`: {type(error).__name__}."
-            self._upward.broke(DragomanError(text, code=ErrorCode.INTERNAL))
+            self.callbacks.broke(DragomanError(text, code=ErrorCode.INTERNAL))
 
     def close(self) -> None:
         """End all tasks; `closed` is said before."""

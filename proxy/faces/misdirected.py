@@ -23,9 +23,6 @@ from proxy.entry.keys import LISTENER_ROUTE
 
 T = TypeVar("T")
 
-_READ_MOST = 2**20
-"""Bytes of a refused body that are read once more to see whose it is."""
-
 
 def of_path(request: web.Request, path: str, *, own: str = "", unsure: bool = False) -> str | None:
     """Return a sentence about a path that the face of the dialect `own` lacks, None where no other
@@ -79,7 +76,7 @@ def reading(
 
 def _of_body(request: web.Request, own: str, data: bytes) -> str | None:
     body: Any = None
-    if len(data) <= _READ_MOST:
+    if len(data) <= 2**20:
         with contextlib.suppress(JsonError):
             body = parse_json(data)
     if not isinstance(body, dict):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 
-MOST = 10_000
-"""Sessions that are remembered, the newest: a client that comes back does so within seconds."""
 
-
-class Unread:
+@dataclasses.dataclass(slots=True, eq=False)
+class ReaderPresence:
     """The sessions, each with the dialect in which it was read, since a time (Unix ms)."""
 
-    __slots__ = ("_sessions", "since")
-
-    def __init__(self, since: int) -> None:
-        self.since = since
-        self._sessions: OrderedDict[tuple[str, str], bool] = OrderedDict()
+    since: int
+    _sessions: OrderedDict[tuple[str, str], bool] = dataclasses.field(
+        default_factory=OrderedDict, init=False
+    )
 
     def begin(self, session_id: str, dialect: str) -> None:
         """Record that a body begins."""
@@ -28,7 +26,8 @@ class Unread:
     def _set(self, session_id: str, dialect: str, *, unread: bool) -> None:
         self._sessions[session_id, dialect] = unread
         self._sessions.move_to_end((session_id, dialect))
-        if len(self._sessions) > MOST:
+        # The newest are remembered: a client that comes back does so within seconds.
+        if len(self._sessions) > 10_000:
             self._sessions.popitem(last=False)
 
     def at(self, session_id: str, dialect: str, ended_at: int) -> bool:

@@ -32,19 +32,20 @@ from proxy.base.rows import SessionRow
 from proxy.config.settings import BackendSettings, Settings
 from proxy.entry.entry import entered, open_route, route_of, routes_shown
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS
-from proxy.faces.elsewhere import of_path
-from proxy.faces.leavers import Leavers
+from proxy.faces.misdirected import of_path
+from proxy.faces.turn_clients import TurnClients
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
 from proxy.recording.recording import ASKING
 from proxy.recording.session import RecordedExchange
 from proxy.session import Session, told
-from proxy.sessions.live import check_there
+from proxy.sessions.cache import check_there
 from proxy.sessions.sessions import Sessions
 
 _READS: Collection[Action] = (Action.READ,)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ServedFace:
     """A face in one application: what the requests at it have in common.
 
@@ -52,30 +53,25 @@ class ServedFace:
     its first two requests must meet in one session.
     """
 
-    __slots__ = (
-        "_served",
-        "_sessions",
-        "_settings",
-        "dialect",
-        "face",
-        "leavers",
-        "locks",
-        "started_at",
-        "to_the_end",
-    )
+    app: dataclasses.InitVar[web.Application]
+    dialect: str
+    face: Face = dataclasses.field(init=False)
+    _sessions: Sessions = dataclasses.field(init=False)
+    _settings: Settings = dataclasses.field(init=False)
+    _served: dict[str, Any] = dataclasses.field(default_factory=dict, init=False)
+    turn_clients: TurnClients = dataclasses.field(default_factory=TurnClients, init=False)
+    started_at: float = dataclasses.field(init=False)
+    to_the_end: Collection[Action] = dataclasses.field(init=False)
+    locks: KeyedLock = dataclasses.field(default_factory=KeyedLock, init=False)
 
-    def __init__(self, app: web.Application, dialect: str) -> None:
-        face = DIALECTS[dialect].face
+    def __post_init__(self, app: web.Application) -> None:
+        face = DIALECTS[self.dialect].face
         assert face is not None
-        self.dialect = dialect
-        self.face: Face = face
+        self.face = face
         self._sessions = app[SESSIONS]
         self._settings = self._sessions.settings
-        self._served: dict[str, Any] = {}
-        self.leavers = Leavers()
-        self.started_at = app[SESSIONS].clock.monotonic()
+        self.started_at = self._sessions.clock.monotonic()
         self.to_the_end = _READS if face.reads_while_stopping else ()
-        self.locks = KeyedLock()
 
     def served_on(self, route: str) -> Any:
         """Return what the face made of the configuration of a route."""
@@ -94,7 +90,7 @@ class ServedFace:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
+class Match:
     """A session that a request is about, or a thread of it.
 
     `ids` are those of the commands that an equal request gave it, where that was looked for.
@@ -109,28 +105,32 @@ class Found:
     since: int = 0
 
 
-class Visit:
-    """One request, from its head to its answer. `said` is what its body said, once it is read."""
+@dataclasses.dataclass(slots=True, eq=False)
+class FaceRequest:
+    """One request, from its head to its answer. `said` is what its body said, once it is read,
+    and `action` what is wanted."""
 
-    __slots__ = ("_action", "_principal", "at", "incoming", "request", "route", "said")
+    http: web.Request
+    at: ServedFace
+    route: Route
+    said: Any = dataclasses.field(default=None, init=False)
+    action: Action = dataclasses.field(default=Action.READ, init=False)
+    _principal: Principal | None = dataclasses.field(default=None, init=False)
+    incoming: Incoming = dataclasses.field(init=False)
 
-    def __init__(self, request: web.Request, at: ServedFace, route: Route) -> None:
-        self.request = request
-        self.at = at
-        self.route = route
-        self.said: Any = None
-        self._action = Action.READ
-        self._principal: Principal | None = None
+    def __post_init__(self) -> None:
         self.incoming = Incoming(
-            request.method,
-            request.path,
-            request.match_info,
-            request.query,
-            request.headers,
-            at.served_on(request.match_info.get("route") or request.app.get(LISTENER_ROUTE, "")),
+            self.http.method,
+            self.http.path,
+            self.http.match_info,
+            self.http.query,
+            self.http.headers,
+            self.at.served_on(
+                self.http.match_info.get("route") or self.http.app.get(LISTENER_ROUTE, "")
+            ),
         )
-        if (asking := request.get(ASKING)) is not None:
-            asking.dialect = at.dialect
+        if (asking := self.http.get(ASKING)) is not None:
+            asking.dialect = self.at.dialect
 
     # Who asks.
 
@@ -140,8 +140,8 @@ class Visit:
         Raises:
             DragomanError: the key, its routes or its scopes do not allow this, or the server stops.
         """
-        self._principal = entered(self.request, action, to_the_end=self.at.to_the_end)
-        self._action = action
+        self._principal = entered(self.http, action, to_the_end=self.at.to_the_end)
+        self.action = action
 
     def admit(self) -> None:
         """Let in who may do what the route needs, or everybody to an open one.
@@ -153,7 +153,7 @@ class Visit:
         if not isinstance(needs, PublicAccess):
             self.enter(needs)
         elif needs.of_a_route:
-            open_route(self.request)
+            open_route(self.http)
 
     @property
     def entered(self) -> bool:
@@ -171,56 +171,51 @@ class Visit:
         """Return the name of who asks, who owns the sessions that it makes."""
         return self.principal.name
 
-    @property
-    def action(self) -> Action:
-        """Return what is wanted."""
-        return self._action
-
     # Where.
 
     @property
     def name(self) -> str:
         """Return the name of the route."""
-        return route_of(self.request)
+        return route_of(self.http)
 
     @property
     def sessions(self) -> Sessions:
         """Return all sessions."""
-        return self.request.app[SESSIONS]
+        return self.http.app[SESSIONS]
 
     @property
     def settings(self) -> Settings:
         """Return the configuration."""
-        return self.request.app[SESSIONS].settings
+        return self.http.app[SESSIONS].settings
 
     # Where it is recorded.
 
     def about(self, session: Session) -> None:
         """Say which session the request is about."""
-        if (asking := self.request.get(ASKING)) is not None:
+        if (asking := self.http.get(ASKING)) is not None:
             asked = session.open_interactions()
             sealed = any(one.kind in ev.SEALED_KINDS for one in asked)
             asking.about(session.id, sealed=sealed)
 
     def making(self) -> contextlib.AbstractContextManager[None]:
         """Let the session that is made in this context be recorded from this request on."""
-        asking = self.request.get(ASKING)
+        asking = self.http.get(ASKING)
         return contextlib.nullcontext() if asking is None else asking.current()
 
     @property
     def taken(self) -> RecordedExchange | None:
         """Return what the request and its answer are written by, if they are."""
-        asking = self.request.get(ASKING)
+        asking = self.http.get(ASKING)
         return None if asking is None else asking.exchange
 
     # What functions are told of a session.
 
-    def feed(self, found: Found) -> Feed:
+    def feed(self, found: Match) -> Feed:
         """Return the frames of a session in the dialect."""
         return found.session.feed(self.at.dialect, found.thread, self.route.form)
 
-    async def see(
-        self, found: Found, *, shown: bool = False, tell: bool = False
+    async def view(
+        self, found: Match, *, shown: bool = False, tell: bool = False
     ) -> SessionView[Any]:
         """Return a session as it is now; with the encoder, caught up, and with what is told of it
         where that is wanted.
@@ -270,7 +265,7 @@ class Visit:
             return error
         return None
 
-    async def _encoder(self, found: Found) -> Encoder:
+    async def _encoder(self, found: Match) -> Encoder:
         feed = self.feed(found)
         await feed.catch_up()
         return feed.encoder
@@ -304,18 +299,16 @@ def shown_backend(backend: BackendSettings) -> Backend:
     return Backend(backend.name, backend.dialect, backend.create.agent or backend.name)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class RoutePlace:
     """The route of a request, and the server: `adapters.contract.faces.RouteContext`."""
 
-    __slots__ = ("_visit",)
-
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
+    request: FaceRequest
 
     @property
     def route(self) -> str:
         """Return the route's name."""
-        return self._visit.name
+        return self.request.name
 
     @property
     def backends(self) -> Sequence[Backend]:
@@ -325,7 +318,7 @@ class RoutePlace:
             DragomanError: there is no such route.
         """
         return [
-            shown_backend(backend) for backend in self._visit.sessions.backends.all_of(self.route)
+            shown_backend(backend) for backend in self.request.sessions.backends.all_of(self.route)
         ]
 
     @property
@@ -336,22 +329,23 @@ class RoutePlace:
             DragomanError: there is no such route.
         """
         return [
-            shown_backend(backend) for backend in self._visit.sessions.backends.known_on(self.route)
+            shown_backend(backend)
+            for backend in self.request.sessions.backends.known_on(self.route)
         ]
 
     @property
     def routes(self) -> Sequence[str]:
         """Return the names of the routes that who asks may use."""
-        return routes_shown(self._visit.request)
+        return routes_shown(self.request.http)
 
     def elsewhere(self, path: str, *, known: bool) -> str | None:
         """Return which address serves a path that is not of this face."""
-        visit = self._visit
-        return of_path(visit.request, path, own=visit.at.dialect, unsure=known)
+        request = self.request
+        return of_path(request.http, path, own=request.at.dialect, unsure=known)
 
     def refusal(self, message: SendMessage) -> DragomanError | None:
         """Return what a message is refused with for what it is that begins a session."""
-        return self._visit.refusal_of_new(message)
+        return self.request.refusal_of_new(message)
 
     def draw(self) -> Backend:
         """Return the backend that a new session would go to, drawn by weight.
@@ -359,7 +353,7 @@ class RoutePlace:
         Raises:
             DragomanError: there is no such route.
         """
-        sessions = self._visit.sessions
+        sessions = self.request.sessions
         shown = shown_backend(sessions.backend_of(self.route))
         return shown._replace(any_agent=sessions.backends.any_agent)
 
@@ -370,14 +364,14 @@ class RoutePlace:
         Raises:
             ValueError: `Host` is none.
         """
-        return str(self._visit.request.url)
+        return str(self.request.http.url)
 
     @property
     def uptime_seconds(self) -> float:
         """Return for how long the server has served."""
-        return self._visit.sessions.clock.monotonic() - self._visit.at.started_at
+        return self.request.sessions.clock.monotonic() - self.request.at.started_at
 
     @property
     def stopping(self) -> bool:
         """Say whether the server stops."""
-        return self._visit.sessions.stopping
+        return self.request.sessions.stopping

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
@@ -11,51 +12,50 @@ from adapters.contract.faces import SubmitResult
 from adapters.model import events as ev
 from adapters.model.commands import Interrupt, SendMessage, Steer
 from adapters.wire.errors import DragomanError
-from proxy.faces.visit import Found, Visit
+from proxy.faces.face_request import FaceRequest, Match
 from proxy.fanout.hub import entries_by_steps
 from proxy.session import Session
 
 _log = logging.getLogger(__name__)
 
 
-class Leaving:
+@dataclasses.dataclass(slots=True, eq=False)
+class ClientDisconnect:
     """The client of a request whose turn is streamed, which may leave before the end. `stops` says
     that this interrupts the turn."""
 
-    __slots__ = ("_left", "_stops", "_taken", "_visit")
-
-    def __init__(self, visit: Visit, *, stops: bool) -> None:
-        self._visit = visit
-        self._stops = stops
-        self._left = False
-        self._taken: tuple[Found, SubmitResult] | None = None
+    request: FaceRequest
+    _: dataclasses.KW_ONLY
+    stops: bool
+    _left: bool = dataclasses.field(default=False, init=False)
+    _taken: tuple[Match, SubmitResult] | None = dataclasses.field(default=None, init=False)
 
     async def others_gone(self, session: Session) -> None:
         """Wait for those who leave this session just now."""
-        if self._stops:
-            await self._visit.at.leavers.gone(session, self._visit.sessions.clock)
+        if self.stops:
+            await self.request.at.turn_clients.gone(session, self.request.sessions.clock)
 
     def close(self) -> None:
         """Record that the client is answered, or has left and stopped what it was to stop."""
-        if self._stops and self._taken is not None:
-            self._visit.at.leavers.remove(self._taken[0].session.id)
+        if self.stops and self._taken is not None:
+            self.request.at.turn_clients.remove(self._taken[0].session.id)
 
     async def take(
-        self, work: Coroutine[Any, Any, tuple[Found, SubmitResult]]
-    ) -> tuple[Found, SubmitResult]:
+        self, work: Coroutine[Any, Any, tuple[Match, SubmitResult]]
+    ) -> tuple[Match, SubmitResult]:
         """Let the request be taken, also where its client leaves meanwhile."""
 
-        async def both() -> tuple[Found, SubmitResult]:
+        async def both() -> tuple[Match, SubmitResult]:
             self._taken = taken = await work
-            if self._stops:
-                self._visit.at.leavers.add(taken[0].session.id)
+            if self.stops:
+                self.request.at.turn_clients.add(taken[0].session.id)
             if self._left:
                 await self.stop()
                 self.close()
             return taken
 
         try:
-            return await self._visit.sessions.keep(both())
+            return await self.request.sessions.keep(both())
         except asyncio.CancelledError:
             self._left = True
             if self._taken is not None:
@@ -66,29 +66,29 @@ class Leaving:
     async def stop(self) -> None:
         """Interrupt the turn that the request has given, where its client has closed the
         connection: not where we close it, and not for a repeat, which only looks on."""
-        visit, transport = self._visit, self._visit.request.transport
+        request, transport = self.request, self.request.http.transport
         gone = transport is None or transport.is_closing()
-        if not self._stops or not gone or self._taken is None or visit.sessions.stopping:
+        if not self.stops or not gone or self._taken is None or request.sessions.stopping:
             return
         found, done = self._taken
         if done.commands:
             # To its end, though the request is over.
-            await visit.sessions.keep(_stop(visit, found, done))
+            await request.sessions.keep(_stop(request, found, done))
 
 
-async def _stop(visit: Visit, found: Found, done: SubmitResult) -> None:
+async def _stop(request: FaceRequest, found: Match, done: SubmitResult) -> None:
     session = found.session
     state = session.state
-    if session.closed or state.stopping or state.stopped or not await _is_its(visit, found, done):
+    if session.closed or state.stopping or state.stopped or not await _is_its(request, found, done):
         return
     try:
-        await session.submit([Interrupt()], by=visit.owner, face=visit.at.dialect)
+        await session.submit([Interrupt()], by=request.owner, face=request.at.dialect)
     except DragomanError as error:
         # There is nobody to tell.
         _log.info("session `%s` is not stopped: %s", session.id, error.whole)
 
 
-async def _is_its(visit: Visit, found: Found, done: SubmitResult) -> bool:
+async def _is_its(request: FaceRequest, found: Match, done: SubmitResult) -> bool:
     """Say whether the turn that runs is that of a request: a message of it began the turn, or an
     answer of it lets the turn go on."""
     session, command_id = found.session, done.ids[0]
@@ -98,18 +98,18 @@ async def _is_its(visit: Visit, found: Found, done: SubmitResult) -> bool:
     if turn is None:
         # Its turn is about to begin.
         return command_id in session.state.inputs
-    begun, owner = await _begin_of(visit, found, turn.turn_id)
+    begun, owner = await _begin_of(request, found, turn.turn_id)
     if isinstance(done.commands[0], SendMessage | Steer):
         return begun and owner in (None, command_id)
     return owner is None
 
 
-async def _begin_of(visit: Visit, found: Found, turn_id: str) -> tuple[bool, str | None]:
+async def _begin_of(request: FaceRequest, found: Match, turn_id: str) -> tuple[bool, str | None]:
     """Say whether a turn began since the request, and by which message."""
     begun = False
     owner: str | None = None
     before: str | None = None
-    async for event in _events(visit, found):
+    async for event in _events(request, found):
         match event:
             case ev.TurnStarted() if event.turn_id == turn_id:
                 begun, owner = True, before
@@ -124,10 +124,10 @@ async def _begin_of(visit: Visit, found: Found, turn_id: str) -> tuple[bool, str
     return begun, owner
 
 
-async def _events(visit: Visit, found: Found) -> AsyncIterator[ev.Event]:
+async def _events(request: FaceRequest, found: Match) -> AsyncIterator[ev.Event]:
     """Yield what is stored of a thread since the request."""
     session = found.session
-    async for chunk in visit.sessions.journal.scan(session.row.key, after=found.since):
+    async for chunk in request.sessions.journal.scan(session.row.key, after=found.since):
         async for entry in entries_by_steps(chunk.body, session.id):
             if entry.seq > found.since and entry.event.thread_id == found.thread:
                 yield entry.event

@@ -25,121 +25,126 @@ from proxy.base.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.rows import AliasKind, SessionRow
 from proxy.entry.entry import read, read_submission, to_web
-from proxy.faces.elsewhere import reading
-from proxy.faces.finding import find
-from proxy.faces.leaving import Leaving
-from proxy.faces.reading import plan_of, stream, write_body
-from proxy.faces.visit import Found, RoutePlace, Visit
+from proxy.faces.disconnect import ClientDisconnect
+from proxy.faces.face_request import FaceRequest, Match, RoutePlace
+from proxy.faces.lookup import find
+from proxy.faces.misdirected import reading
+from proxy.faces.stream import plan_of, stream, write_body
 from proxy.fanout.hub import entries_by_steps
-from proxy.fanout.streams import Ending, end, send_head
+from proxy.fanout.streams import BodyEnd, end, send_head
 from proxy.http.auth import authorize
 
 
-async def say(visit: Visit) -> web.StreamResponse:
+async def say(request: FaceRequest) -> web.StreamResponse:
     """Answer a request that gives commands."""
-    act = _act(visit)
+    act = _act(request)
     if act.before is not None:
-        act.before(visit.incoming, RoutePlace(visit))
-    submission = await _read(visit, act)
+        act.before(request.incoming, RoutePlace(request))
+    submission = await _read(request, act)
     if act.needs is not None:
-        visit.enter(act.needs(visit.incoming, visit.said))
+        request.enter(act.needs(request.incoming, request.said))
     if not isinstance(act.answer, TurnBody):
-        return await visit.sessions.keep(_answered(visit, act, submission))
+        return await request.sessions.keep(_answered(request, act, submission))
     stops = act.answer.stops
-    leaving = Leaving(visit, stops=stops is not None and stops(visit.incoming))
-    found, done = await leaving.take(_taken(visit, act, submission, leaving))
+    leaving = ClientDisconnect(request, stops=stops is not None and stops(request.incoming))
+    found, done = await leaving.take(_taken(request, act, submission, leaving))
     assert submission is not None, (
         "a request whose turn is streamed has a body, and may be repeated"
     )
     try:
         if act.answer.nothing is not None and not done.ids:
-            seen = await visit.see(found, shown=True)
-            return await stream(visit, found, act.answer.nothing(visit.incoming, seen, visit.said))
-        return await _turn(visit, act.answer, found, done.ids[0], submission, leaving)
+            seen = await request.view(found, shown=True)
+            return await stream(
+                request, found, act.answer.nothing(request.incoming, seen, request.said)
+            )
+        return await _turn(request, act.answer, found, done.ids[0], submission, leaving)
     finally:
         leaving.close()
 
 
-def _act(visit: Visit) -> Submit[Any, Any]:
-    assert isinstance(visit.route.does, Submit)
-    return visit.route.does
+def _act(request: FaceRequest) -> Submit[Any, Any]:
+    assert isinstance(request.route.does, Submit)
+    return request.route.does
 
 
-async def _read(visit: Visit, act: Submit[Any, Any]) -> Submission | None:
+async def _read(request: FaceRequest, act: Submit[Any, Any]) -> Submission | None:
     """Read the body of a request; return what identifies the request, if its repeats are known."""
-    body, incoming = act.body, visit.incoming
+    body, incoming = act.body, request.incoming
     if body is None:
         return None
-    parse = reading(visit.request, visit.at.dialect, body.parse, incoming)
+    parse = reading(request.http, request.at.dialect, body.parse, incoming)
     if act.repeats:
-        visit.said, submission = await read_submission(visit.request, parse)
+        request.said, submission = await read_submission(request.http, parse)
         if act.names is not None:
-            submission.name(act.names(incoming, visit.said))
+            submission.name(act.names(incoming, request.said))
         return submission
-    visit.said = await read(visit.request, parse)
+    request.said = await read(request.http, parse)
     return None
 
 
 async def _answered(
-    visit: Visit, act: Submit[Any, Any], submission: Submission | None
+    request: FaceRequest, act: Submit[Any, Any], submission: Submission | None
 ) -> web.Response:
-    found, done = await _taken(visit, act, submission)
-    seen = await visit.see(found, shown=act.looks_after, tell=act.told)
+    found, done = await _taken(request, act, submission)
+    seen = await request.view(found, shown=act.looks_after, tell=act.told)
     assert not isinstance(act.answer, TurnBody)
-    return to_web(act.answer(visit.incoming, seen, visit.said, done))
+    return to_web(act.answer(request.incoming, seen, request.said, done))
 
 
 async def _taken(
-    visit: Visit,
+    request: FaceRequest,
     act: Submit[Any, Any],
     submission: Submission | None,
-    leaving: Leaving | None = None,
-) -> tuple[Found, SubmitResult]:
+    leaving: ClientDisconnect | None = None,
+) -> tuple[Match, SubmitResult]:
     """Take a request, after every equal one that came before it."""
     if submission is None:
-        return await _take(visit, act, None, leaving)
-    async with visit.sessions.in_order.lock(visit.owner, visit.name, submission.same):
-        return await _take(visit, act, submission, leaving)
+        return await _take(request, act, None, leaving)
+    async with request.sessions.in_order.lock(request.owner, request.name, submission.same):
+        return await _take(request, act, submission, leaving)
 
 
 async def _take(
-    visit: Visit, act: Submit[Any, Any], submission: Submission | None, leaving: Leaving | None
-) -> tuple[Found, SubmitResult]:
-    target = act.where(visit.incoming, visit.said)
+    request: FaceRequest,
+    act: Submit[Any, Any],
+    submission: Submission | None,
+    leaving: ClientDisconnect | None,
+) -> tuple[Match, SubmitResult]:
+    target = act.where(request.incoming, request.said)
     match target:
         case FreshSession():
             assert submission is not None, "what makes a session has a body, and may be repeated"
-            found, done = await _created(visit, act, submission)
+            found, done = await _created(request, act, submission)
         case ClientNamedSession(name) if act.opens is not None:
             assert submission is not None, "what makes a session has a body, and may be repeated"
-            found, done = await _found_or_made(visit, act, submission, name)
+            found, done = await _found_or_made(request, act, submission, name)
         case _:
-            found, done = await find(visit, target, submission), None
-    visit.about(found.session)
+            found, done = await find(request, target, submission), None
+    request.about(found.session)
     if done is not None:
         return found, done
     session = found.session
     if leaving is not None:
         await leaving.others_gone(session)
-    seen = await visit.see(found, shown=act.looks_before)
-    details = None if act.admit is None else act.admit(visit.incoming, seen, visit.said)
-    anew = act.anew is not None and act.anew(visit.incoming, seen, visit.said)
+    seen = await request.view(found, shown=act.looks_before)
+    details = None if act.admit is None else act.admit(request.incoming, seen, request.said)
+    anew = act.anew is not None and act.anew(request.incoming, seen, request.said)
     if submission is not None and not anew:
         ids = found.ids if found.looked else session.repeated(submission)
         if ids is not None:
             return found, SubmitResult(
-                ids, recalled=await _inputs(visit, found, ids) if act.recalls else ()
+                ids, recalled=await _inputs(request, found, ids) if act.recalls else ()
             )
     found = dataclasses.replace(found, since=session.last_seq)
-    commands = act.commands(visit.incoming, seen, visit.said)
-    _check_new(visit, act, commands)
+    commands = act.commands(request.incoming, seen, request.said)
+    _check_new(request, act, commands)
     if not commands:
         return found, SubmitResult()
-    by, face = visit.owner, visit.at.dialect
-    blobs = None if act.blobs is None else _named(act, commands, act.blobs(visit.said))
+    by, face = request.owner, request.at.dialect
+    blobs = None if act.blobs is None else _named(act, commands, act.blobs(request.said))
     if act.waits:
         (command,) = commands
-        await visit.sessions.carry_out(
+        await request.sessions.carry_out(
             session, command, by=by, face=face, details=details, blobs=blobs, submission=submission
         )
         return found, SubmitResult(commands=commands)
@@ -149,10 +154,10 @@ async def _take(
     return found, SubmitResult(ids, commands)
 
 
-def _check_new(visit: Visit, act: Submit[Any, Any], commands: Sequence[AnyCommand]) -> None:
+def _check_new(request: FaceRequest, act: Submit[Any, Any], commands: Sequence[AnyCommand]) -> None:
     """Check that what is taken of a whole conversation is not too long."""
     if act.body is not None and act.body.takes == "conversation":
-        visit.sessions.bodies.check_new(commands)
+        request.sessions.bodies.check_new(commands)
 
 
 def _named(
@@ -170,24 +175,24 @@ def _named(
 
 
 async def _created(
-    visit: Visit, act: Submit[Any, Any], submission: Submission
-) -> tuple[Found, SubmitResult | None]:
+    request: FaceRequest, act: Submit[Any, Any], submission: Submission
+) -> tuple[Match, SubmitResult | None]:
     """Make a session, unless the request repeats the one that made it."""
-    earlier = await visit.sessions.made_by(submission, owner=visit.owner, route=visit.name)
+    earlier = await request.sessions.made_by(submission, owner=request.owner, route=request.name)
     if earlier is not None:
-        return Found(earlier[0]), SubmitResult(earlier[1])
-    opening = _opening(visit, act)
+        return Match(earlier[0]), SubmitResult(earlier[1])
+    opening = _opening(request, act)
     try:
-        return await _make(visit, opening, submission)
+        return await _make(request, opening, submission)
     except SequenceConflict:
         if opening.once is None:
             raise
-        return await _first(visit, opening, opening.once)
+        return await _first(request, opening, opening.once)
 
 
-async def _first(visit: Visit, opening: Opening, once: str) -> tuple[Found, SubmitResult]:
+async def _first(request: FaceRequest, opening: Opening, once: str) -> tuple[Match, SubmitResult]:
     """Return the session that was made for the same name before."""
-    sessions, owner, route = visit.sessions, visit.owner, visit.name
+    sessions, owner, route = request.sessions, request.owner, request.name
     first = await sessions.journal.resolve(
         owner=owner, route=route, kind=AliasKind.OPERATION, name=once
     )
@@ -195,64 +200,64 @@ async def _first(visit: Visit, opening: Opening, once: str) -> tuple[Found, Subm
         raise SequenceConflict(f"The name `{once[:80]}` is taken.")
     session = await sessions.get(first, owner=owner, route=route)
     if not session.forgot_its_message:
-        return Found(session), SubmitResult()
+        return Match(session), SubmitResult()
     ids = await session.submit(
-        opening.commands, by=owner, face=visit.at.dialect, blobs=opening.blobs
+        opening.commands, by=owner, face=request.at.dialect, blobs=opening.blobs
     )
-    return Found(session), SubmitResult(ids, opening.commands)
+    return Match(session), SubmitResult(ids, opening.commands)
 
 
 async def _found_or_made(
-    visit: Visit, act: Submit[Any, Any], submission: Submission, name: str
-) -> tuple[Found, SubmitResult | None]:
+    request: FaceRequest, act: Submit[Any, Any], submission: Submission, name: str
+) -> tuple[Match, SubmitResult | None]:
     """Return the session with a name that its frontend chose; a new name opens a new one, with the
     commands in it."""
-    sessions, owner, route = visit.sessions, visit.owner, visit.name
+    sessions, owner, route = request.sessions, request.owner, request.name
     if submission.key is not None:
         # The key may be that of a request which made another session.
         earlier = await sessions.made_by(submission, owner=owner, route=route)
         if earlier is not None and earlier[1]:
-            return Found(earlier[0]), SubmitResult(earlier[1])
-    async with visit.at.locks.lock(owner, route, name):
+            return Match(earlier[0]), SubmitResult(earlier[1])
+    async with request.at.locks.lock(owner, route, name):
         succeeds = replaces = None
         try:
-            found = await find(visit, ClientNamedSession(name))
+            found = await find(request, ClientNamedSession(name))
         except (SessionNotFound, SessionExpired) as error:
             if isinstance(error, SessionExpired):
                 # Nothing is left of it here; it goes on all the same, after a gap.
                 succeeds = error.row
         else:
-            if not await _is_another(visit, act, found):
+            if not await _is_another(request, act, found):
                 return found, None
             replaces = found.session.row
-        authorize(visit.principal, None, Action.CREATE, route, visit.settings)
-        opening = _opening(visit, act)
+        authorize(request.principal, None, Action.CREATE, route, request.settings)
+        opening = _opening(request, act)
         try:
             return await _make(
-                visit, opening, submission, chosen=name, succeeds=succeeds, replaces=replaces
+                request, opening, submission, chosen=name, succeeds=succeeds, replaces=replaces
             )
         except SequenceConflict:
             # Made meanwhile by another process, or deleted, and then the name stays taken.
-            return await find(visit, ClientNamedSession(name)), None
+            return await find(request, ClientNamedSession(name)), None
 
 
-async def _is_another(visit: Visit, act: Submit[Any, Any], found: Found) -> bool:
+async def _is_another(request: FaceRequest, act: Submit[Any, Any], found: Match) -> bool:
     """Say whether the session with a name is about another conversation than the request."""
     if act.afresh is None:
         return False
-    return act.afresh(visit.incoming, await visit.see(found, shown=True), visit.said)
+    return act.afresh(request.incoming, await request.view(found, shown=True), request.said)
 
 
-def _opening(visit: Visit, act: Submit[Any, Any]) -> Opening:
+def _opening(request: FaceRequest, act: Submit[Any, Any]) -> Opening:
     """Return what a new session begins with, if every backend of the route can carry it."""
     assert act.opens is not None, "the act does not say what a new session begins with: `opens`"
-    opening = _handed_over(act.opens(visit.incoming, visit.said, RoutePlace(visit)))
+    opening = _handed_over(act.opens(request.incoming, request.said, RoutePlace(request)))
     if opening.checked is not None:
-        visit.sessions.check(visit.name, opening.checked)
+        request.sessions.check(request.name, opening.checked)
     opening = dataclasses.replace(opening, blobs=_named(act, opening.commands, opening.blobs))
     for command in opening.commands:
-        visit.sessions.check(visit.name, command)
-    _check_new(visit, act, opening.commands)
+        request.sessions.check(request.name, command)
+    _check_new(request, act, opening.commands)
     return opening
 
 
@@ -279,26 +284,26 @@ def _handed_over(opening: Opening) -> Opening:
 
 
 async def _make(
-    visit: Visit,
+    request: FaceRequest,
     opening: Opening,
     submission: Submission,
     *,
     chosen: str | None = None,
     succeeds: SessionRow | None = None,
     replaces: SessionRow | None = None,
-) -> tuple[Found, SubmitResult]:
+) -> tuple[Match, SubmitResult]:
     aliases = [(AliasKind.TASK, chosen)] if chosen is not None else []
     if opening.once is not None:
         aliases.append((AliasKind.OPERATION, opening.once))
-    visit.sessions.quotas.count_session(visit.owner)
-    with visit.making():
-        session, ids = await visit.sessions.create_with(
+    request.sessions.quotas.count_session(request.owner)
+    with request.making():
+        session, ids = await request.sessions.create_with(
             opening.commands,
-            by=visit.owner,
+            by=request.owner,
             blobs=opening.blobs,
-            owner=visit.owner,
-            route=visit.name,
-            dialect=visit.at.dialect,
+            owner=request.owner,
+            route=request.name,
+            dialect=request.at.dialect,
             title=opening.title,
             metadata=opening.metadata,
             options=opening.options,
@@ -307,18 +312,18 @@ async def _make(
             replaces=replaces,
             submission=submission,
         )
-    return Found(session), SubmitResult(ids, opening.commands)
+    return Match(session), SubmitResult(ids, opening.commands)
 
 
 # Repeats.
 
 
-async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.InputAccepted]:
+async def _inputs(request: FaceRequest, found: Match, ids: Sequence[str]) -> list[ev.InputAccepted]:
     """Return the inputs that an earlier request gave, from the log."""
     wanted, session = set(ids), found.session
     inputs: list[ev.InputAccepted] = []
 
-    async for chunk in visit.sessions.journal.scan(session.row.key):
+    async for chunk in request.sessions.journal.scan(session.row.key):
         async for entry in entries_by_steps(chunk.body, session.id):
             event = entry.event
             if isinstance(event, ev.InputAccepted) and event.command_id in wanted:
@@ -332,33 +337,33 @@ async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.Inp
 
 
 async def _turn(
-    visit: Visit,
+    request: FaceRequest,
     body: TurnBody[Any, Any],
-    found: Found,
+    found: Match,
     command_id: str,
     submission: Submission,
-    leaving: Leaving,
+    leaving: ClientDisconnect,
 ) -> web.StreamResponse:
     """Stream the turn that a command becomes."""
-    request, ending = visit.request, Ending()
+    http, ending = request.http, BodyEnd()
     response = web.StreamResponse(headers=body.headers())
-    await send_head(request, response)
+    await send_head(http, response)
     # The head says that it was taken; what a client then misses, it asks for in another request.
     submission.over(whole=True)
-    cut = b"" if body.cut is None else body.cut(visit.incoming, visit.said)
+    cut = b"" if body.cut is None else body.cut(request.incoming, request.said)
     try:
-        reading = await _reading_of(visit, body, found, command_id, response, cut)
+        reading = await _reading_of(request, body, found, command_id, response, cut)
         # The stream is long, and what it began with may be large.
-        visit.said = None
+        request.said = None
         if reading is None:
             ending.ours = True
         else:
             position, first = reading.position, reading.first
-            plan = dataclasses.replace(plan_of(visit, reading), cut=cut)
+            plan = dataclasses.replace(plan_of(request, reading), cut=cut)
             del reading
-            feed, name = visit.feed(found), found.session.id
+            feed, name = request.feed(found), found.session.id
             await write_body(
-                visit, name, response, feed, position, plan, first=first, ending=ending
+                request, name, response, feed, position, plan, first=first, ending=ending
             )
     except Exception:
         ending.ours = True
@@ -370,40 +375,40 @@ async def _turn(
 
 
 async def _reading_of(
-    visit: Visit,
+    request: FaceRequest,
     body: TurnBody[Any, Any],
-    found: Found,
+    found: Match,
     command_id: str,
     response: web.StreamResponse,
     cut: bytes,
 ) -> FrameRange | None:
     """Return what is read of the turn that a command becomes; None when the body is ended."""
-    timeout = visit.settings.server.write_timeout_seconds
+    timeout = request.settings.server.write_timeout_seconds
     try:
-        reading = await _begun(visit, body, found, command_id)
+        reading = await _begun(request, body, found, command_id)
     except Exception:
         # No other answer can follow the head: a body that breaks off makes the client come back.
         if cut:
-            await end(response, cut, timeout, visit.taken)
-        elif visit.request.transport is not None:
-            visit.request.transport.abort()
+            await end(response, cut, timeout, request.taken)
+        elif request.http.transport is not None:
+            request.http.transport.abort()
         raise
     if reading is None:
         # The session left memory: the body ends without a result, and its client asks for it.
-        await end(response, cut, timeout, visit.taken)
+        await end(response, cut, timeout, request.taken)
     return reading
 
 
 async def _begun(
-    visit: Visit, body: TurnBody[Any, Any], found: Found, command_id: str
+    request: FaceRequest, body: TurnBody[Any, Any], found: Match, command_id: str
 ) -> FrameRange | None:
     """Wait for the turn that a command becomes; None when the session leaves memory before, or for
     a repeat whose turn is long over."""
     session = found.session
     while not session.closed:
         news, idle = session.news(), session.idle
-        seen = await visit.see(found, shown=True)
-        reading = body.begun(visit.incoming, seen, visit.said, command_id)
+        seen = await request.view(found, shown=True)
+        reading = body.begun(request.incoming, seen, request.said, command_id)
         if reading is not None:
             return reading
         if body.over(seen) or idle:

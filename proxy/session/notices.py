@@ -20,7 +20,7 @@ from proxy.base.errors import (
 from proxy.base.metrics import TurnCounts, count_message, expect_messages
 from proxy.base.outcomes import FAILURES
 from proxy.base.rows import BackendBinding, SessionRow
-from proxy.session.messages import Concluded
+from proxy.session.messages import MessageResult
 from proxy.upstream.client import Upstream
 from proxy.upstream.health import Trouble
 
@@ -30,7 +30,7 @@ _FOR_NOW = (401, 402, 403, 408, 425, 429)
 _log = logging.getLogger(__name__)
 
 
-class Observer(TurnCounts):
+class TurnObserver(TurnCounts):
     """Counts the turns and messages of one session, and tells of those that fail."""
 
     __slots__ = ("_leg", "_row", "_upstream")
@@ -46,7 +46,7 @@ class Observer(TurnCounts):
         self._upstream = upstream
         expect_messages(self._row.route, leg.backend)
 
-    def conclude(self, messages: Iterable[Concluded]) -> None:
+    def conclude(self, messages: Iterable[MessageResult]) -> None:
         """Hear of messages that are over, once that is stored: what is not stored happens again."""
         row, backend = self._row, self._leg.backend
         for _, face, outcome, code, trace in messages:

@@ -8,12 +8,10 @@ import contextlib
 import contextvars
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import metrics
-from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import (
     CursorExpired,
     JournalCorrupt,
@@ -22,13 +20,11 @@ from proxy.base.errors import (
     SessionNotFound,
 )
 from proxy.base.rows import AliasKind, BackendBinding, SessionRow
-from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings
 from proxy.fanout.hub import entries_by_steps
-from proxy.journal.base import Journal
 from proxy.recording.recording import Captures
 from proxy.recording.session import SessionCapture
-from proxy.session import Session
+from proxy.session import Session, SessionContext
 from proxy.sessions.backends import Backends
 from proxy.telemetry.tracing import Tracing
 
@@ -46,17 +42,20 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class _Request:
+class _RequestHolds:
     """What a request has looked at until it is answered."""
 
     sessions: list[Session] = dataclasses.field(default_factory=list)
     answered: bool = False
 
 
-_request: contextvars.ContextVar[_Request | None] = contextvars.ContextVar("request", default=None)
+_request: contextvars.ContextVar[_RequestHolds | None] = contextvars.ContextVar(
+    "request", default=None
+)
 
 
-class Live:
+@dataclasses.dataclass(eq=False)
+class SessionCache:
     """The sessions in memory.
 
     `erasing` are those of which what is stored is being erased: a command ends with them.
@@ -65,60 +64,43 @@ class Live:
     seq.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        backends: Backends,
-        *,
-        tasks: Tasks,
-        clock: Clock,
-        ids: IdSource,
-        slots: asyncio.Semaphore,
-        keep_frames: bool,
-        faces: Mapping[str, Mapping[str, Any]],
-        captures: Captures | None,
-        tracing: Tracing | None,
-    ) -> None:
-        self._journal = journal
-        self._backends = backends
-        self._tasks = tasks
-        self._clock = clock
-        self._ids = ids
-        self._slots = slots
-        self._keep_frames = keep_frames
-        self._faces = faces
-        self.captures = captures
-        self._tracing = tracing
-        self._live: dict[str, Session] = {}
-        self.loading: dict[str, asyncio.Future[Session | DragomanError]] = {}
-        self.erasing: set[str] = set()
-        self.stopping = False
-        self.closed = False
-        self.deleted: Callable[[Session], None] = lambda _: None
-        self.rested: Callable[[Session, int], None] = lambda _session, _seq: None
+    context: SessionContext
+    backends: Backends
+    _: dataclasses.KW_ONLY
+    captures: Captures | None
+    tracing: Tracing | None
+    deleted: Callable[[Session], None] = dataclasses.field(default=lambda _: None, init=False)
+    rested: Callable[[Session, int], None] = dataclasses.field(default=lambda *_: None, init=False)
+    loading: dict[str, asyncio.Future[Session | DragomanError]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    erasing: set[str] = dataclasses.field(default_factory=set, init=False)
+    stopping: bool = dataclasses.field(default=False, init=False)
+    closed: bool = dataclasses.field(default=False, init=False)
+    _sessions: dict[str, Session] = dataclasses.field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         """Return how many sessions are in memory."""
-        return len(self._live)
+        return len(self._sessions)
 
     def __iter__(self) -> Iterator[Session]:
         """Yield the sessions that are in memory now."""
-        return iter(list(self._live.values()))
+        return iter(list(self._sessions.values()))
 
     def __contains__(self, session_id: object) -> bool:
         """Say whether a session is in memory."""
-        return session_id in self._live
+        return session_id in self._sessions
 
     def at_hand(self, session_id: str) -> Session | None:
         """Return a session if it is in memory."""
-        return self._live.get(session_id)
+        return self._sessions.get(session_id)
 
     # Who looks at them.
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
         """Keep in memory what is got or made in this context, until its end."""
-        request = _Request()
+        request = _RequestHolds()
         token = _request.set(request)
         try:
             yield
@@ -153,15 +135,15 @@ class Live:
             SessionNotFound: there is none, or it was deleted.
             SessionExpired: it is no longer kept; only its owner is told that, or who may see all.
         """
-        live = self._live.get(name)
+        live = self._sessions.get(name)
         if live is not None and not live.closed and owner in (None, live.row.owner):
             if live.state.ended == "deleted":
                 raise SessionNotFound(f"There is no session `{name}`.")
-            live.used_at = self._clock.monotonic()
+            live.used_at = self.context.clock.monotonic()
             return self.hold(live)
         try:
-            async with self._slots:
-                row = await self._journal.session(name)
+            async with self.context.slots:
+                row = await self.context.journal.session(name)
             if owner not in (None, row.owner):
                 # Before it is loaded: whether it can be is nobody else's business.
                 raise SessionNotFound("There is no such session.")
@@ -181,13 +163,15 @@ class Live:
                 session = await self._load(row)
         except CursorExpired:
             # It was erased while it was loaded.
-            check_there(await self._journal.session(row.id), name, route)
+            check_there(await self.context.journal.session(row.id), name, route)
             raise
         return self.hold(session)
 
     async def _named(self, name: str, owner: str, route: str) -> str | None:
         for kind in (AliasKind.TASK, AliasKind.HANDLE):
-            found = await self._journal.resolve(owner=owner, route=route, kind=kind, name=name)
+            found = await self.context.journal.resolve(
+                owner=owner, route=route, kind=kind, name=name
+            )
             if found is not None:
                 return found
         return None
@@ -196,12 +180,12 @@ class Live:
 
     async def _load(self, row: SessionRow) -> Session:
         """Return the session in memory, loading it once however many ask."""
-        live = self._live.get(row.id)
+        live = self._sessions.get(row.id)
         if live is not None and not live.closed:
             return live
         loading = self.loading.get(row.id)
         if loading is None:
-            loading = self._tasks.start(self._read(row), name=f"load {row.id}")
+            loading = self.context.tasks.start(self._read(row), name=f"load {row.id}")
             self.loading[row.id] = loading
             loading.add_done_callback(lambda _: self.loading.pop(row.id, None))
         found = await asyncio.shield(loading)
@@ -213,7 +197,7 @@ class Live:
         """Load a session, or return why it cannot be: where only its backend is missing that is
         for who asks, and no failure that is logged as an error whenever somebody does."""
         try:
-            async with self._slots:
+            async with self.context.slots:
                 return await self._read_now(row)
         except CursorExpired as error:
             return error
@@ -223,14 +207,14 @@ class Live:
             return error
 
     async def _read_now(self, row: SessionRow) -> Session:
-        leg = (await self._journal.legs(row.key))[-1]
-        backend = self._backends.get(leg.backend)
+        leg = (await self.context.journal.legs(row.key))[-1]
+        backend = self.backends.get(leg.backend)
         if backend is None:
             raise DragomanError(
                 f"The session belongs to backend `{leg.backend}`, which is not configured.",
                 code=ErrorCode.BACKEND_UNAVAILABLE,
             )
-        names = await self._journal.aliases(row.key)
+        names = await self.context.journal.aliases(row.key)
         session = self.make(row, leg, backend, await self._recorded(row, backend))
         if self.stopping:
             session.drain()
@@ -250,7 +234,7 @@ class Live:
         capture = await self.captures.go_on(row, backend.dialect)
         if capture is not None:
             # What was stored just before a crash is not there.
-            async for chunk in self._journal.scan(row.key, after=capture.seq):
+            async for chunk in self.context.journal.scan(row.key, after=capture.seq):
                 capture.entries([e async for e in entries_by_steps(chunk.body, row.id)])
                 # So much is not to wait in memory.
                 await self.captures.written()
@@ -268,31 +252,25 @@ class Live:
         capture: SessionCapture | None = None,
     ) -> Session:
         """Return a session that is neither begun nor loaded; `capture` is where it is recorded."""
-        upstream = self._backends.upstream(backend)
+        upstream = self.backends.upstream(backend)
         if capture is not None and not leg.number:
             # Of a session that has moved the log is recorded, and what frontends see.
             upstream = upstream.recorded(capture)
         spans = None
-        if self._tracing is not None:
+        if self.tracing is not None:
             names = {"backend": leg.backend, "dialect": backend.dialect}
-            spans = self._tracing.of(row.id, row.route, **names)
+            spans = self.tracing.of(row.id, row.route, **names)
         return Session(
             row,
             leg,
-            journal=self._journal,
-            codec=self._backends.codec_of(backend, row, leg),
+            self.context,
+            codec=self.backends.codec_of(backend, row, leg),
             upstream=upstream,
-            tasks=self._tasks,
-            clock=self._clock,
-            ids=self._ids,
             broken=self._lost,
             deleted=self.deleted,
             rested=self.rested,
-            keep_frames=self._keep_frames,
             patience=backend.settings.patience_ms,
-            quiet=backend.settings.quiet_ms,
-            face_settings=self._faces,
-            slots=self._slots,
+            silence=backend.settings.quiet_ms,
             capture=capture,
             spans=spans,
         )
@@ -305,13 +283,13 @@ class Live:
             return
         if self.stopping:
             session.drain()
-        self._live[session.id] = session
+        self._sessions[session.id] = session
 
     # Leaving.
 
     def forget(self, session_id: str) -> None:
         """Let a session leave memory."""
-        live = self._live.pop(session_id, None)
+        live = self._sessions.pop(session_id, None)
         if live is not None:
             live.close()
 
@@ -338,7 +316,7 @@ class Live:
 
     def put_quiet_away(self) -> None:
         """Let the sessions leave memory that nobody has used for long."""
-        limit = self._clock.monotonic() - QUIET_SECONDS
+        limit = self.context.clock.monotonic() - QUIET_SECONDS
         for session in self:
             if session.used_at < limit and session.quiet:
                 self.forget(session.id)
@@ -354,13 +332,13 @@ class Live:
         self.stopping = self.closed = True
         for session in self:
             session.close()
-        self._live.clear()
+        self._sessions.clear()
 
     def _lost(self, session: Session) -> None:
         """Record that the journal failed under a session: forget it, load it again where it has
         work."""
-        if self._live.get(session.id) is session:
-            del self._live[session.id]
+        if self._sessions.get(session.id) is session:
+            del self._sessions[session.id]
             metrics.LOST.inc()
         # One that was being made is not there.
         stored = session.last_seq > 0
@@ -369,12 +347,12 @@ class Live:
 
     def reload(self, session_id: str) -> None:
         """Load a session as soon as the journal can be read."""
-        self._tasks.start(self._reload(session_id), name=f"reload {session_id}")
+        self.context.tasks.start(self._reload(session_id), name=f"reload {session_id}")
 
     async def _reload(self, session_id: str) -> None:
         wait = RELOAD_SECONDS
         while not self.stopping:
-            await self._clock.sleep(wait)
+            await self.context.clock.sleep(wait)
             wait = min(wait * 2, RETRY_MOST_SECONDS)
             try:
                 await self.get(session_id, owner=None, route=None)
@@ -386,7 +364,7 @@ class Live:
             except JournalError as error:
                 # Once a journal that fails is told, not for each session and attempt.
                 level = logging.DEBUG if wait > 2 * RELOAD_SECONDS else logging.WARNING
-                if await self._journal.trouble() is not None:
+                if await self.context.journal.trouble() is not None:
                     level = logging.DEBUG
                 text = "session `%s` is not loaded again yet: %s"
                 _log.log(level, text, session_id, error.whole)

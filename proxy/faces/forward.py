@@ -14,7 +14,7 @@ from adapters.wire.url_paths import is_header_value
 from proxy.base.errors import UpstreamError
 from proxy.config.settings import BackendSettings
 from proxy.entry.entry import read_bytes
-from proxy.faces.visit import Found, Visit
+from proxy.faces.face_request import FaceRequest, Match
 
 _NOT_PENDING = frozenset(
     {ErrorCode.NOT_FOUND, ErrorCode.CURSOR_EXPIRED, ErrorCode.BACKEND_UNAVAILABLE}
@@ -31,27 +31,27 @@ no keys are set whatever runs as a page of our origin may do everything. In a sa
 origin of its own, which is nobody's."""
 
 
-async def pass_on(visit: Visit) -> web.StreamResponse:
+async def pass_on(request: FaceRequest) -> web.StreamResponse:
     """Pass a request on to a backend.
 
     These routes are open: their token is the credential, and ours is not sent along. A token that
     we showed stands for the backend's own address; every other is the backend's to judge.
     """
-    act = visit.route.does
+    act = request.route.does
     assert isinstance(act, Forward)
-    sessions, request = visit.sessions, visit.request
+    sessions, http = request.sessions, request.http
     try:
-        drawn = sessions.backend_of(visit.name)
+        drawn = sessions.backend_of(request.name)
     except DragomanError:
         raise act.nothing() from None
-    backend, path = await _address(visit, act) or (drawn, act.path(visit.incoming))
-    if backend.dialect != visit.at.dialect or path is None:
+    backend, path = await _address(request, act) or (drawn, act.path(request.incoming))
+    if backend.dialect != request.at.dialect or path is None:
         raise act.nothing()
-    headers = CIMultiDict({k: v for k, v in request.headers.items() if k.lower() in act.headers})
+    headers = CIMultiDict({k: v for k, v in http.headers.items() if k.lower() in act.headers})
     # From its body until it is written: a client that does not read an answer keeps it in memory.
     with sessions.backends.in_public(backend) as upstream:
-        body = await read_bytes(request)
-        sent = Request(request.method, path, MultiDict(request.query), headers, body or None)
+        body = await read_bytes(http)
+        sent = Request(http.method, path, MultiDict(http.query), headers, body or None)
         try:
             answer = await upstream.call(Call("callback", sent))
         except UpstreamError as error:
@@ -59,7 +59,7 @@ async def pass_on(visit: Visit) -> web.StreamResponse:
             text = "The backend gives no answer now; try again."
             raise DragomanError(text, code=error.code) from None
         response = _passed(act, answer)
-        await response.prepare(request)
+        await response.prepare(http)
         await response.write_eof()
         return response
 
@@ -81,13 +81,13 @@ def _passed(act: Forward, answer: Response) -> web.Response:
     return web.Response(status=answer.status, headers=headers, body=answer.body)
 
 
-async def _address(visit: Visit, act: Forward) -> tuple[BackendSettings, str] | None:
+async def _address(request: FaceRequest, act: Forward) -> tuple[BackendSettings, str] | None:
     """Return the backend whose own address a token of ours stands for, and the path of that; None
     for a token that is none of ours.
 
     A route may have several backends: the one that waits for the callback is the session's.
     """
-    sessions, name = visit.sessions, act.session(visit.incoming)
+    sessions, name = request.sessions, act.session(request.incoming)
     if name is None:
         return None
     try:
@@ -98,14 +98,14 @@ async def _address(visit: Visit, act: Forward) -> tuple[BackendSettings, str] | 
         if error.code not in _NOT_PENDING:
             raise
         return None
-    if session.row.route != visit.name:
+    if session.row.route != request.name:
         return None
     backend = sessions.settings.backend(session.leg.backend)
-    seen = await visit.see(Found(session))
+    seen = await request.view(Match(session))
     for asked in seen.open_interactions:
         address = session.webhook(asked.request_id)
         # Compared first: how long it takes says nothing about what waits.
-        if act.stands_for(visit.incoming, seen, asked.request_id) and address is not None:
+        if act.stands_for(request.incoming, seen, asked.request_id) and address is not None:
             path = act.to_path(address)
             return None if backend is None or path is None else (backend, path)
     return None

@@ -22,9 +22,6 @@ from proxy.upstream.client import STREAM_TYPES, Upstream, type_of
 from proxy.upstream.findings import Finding, Kind, json_of, status_of, unreached, unusable
 from proxy.upstream.health import Health, Trouble
 
-SECONDS = 10.0
-"""How long a connection, and an answer, may take."""
-
 REACH = Call("reach", Request("GET", "/health"))
 """What any backend is asked where it counts only that it answers."""
 
@@ -35,7 +32,7 @@ _NOT_ADMITTED = Finding("not asked", "the credential is not known to be accepted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """What was found of one backend."""
 
     name: str
@@ -85,7 +82,7 @@ class Checked:
             if finding.state != "ok"
         ]
 
-    def cleaned(self, secrets: Sequence[str]) -> Checked:
+    def cleaned(self, secrets: Sequence[str]) -> CheckResult:
         """Return it without secrets, on lines that a terminal can show."""
         return dataclasses.replace(
             self,
@@ -96,7 +93,7 @@ class Checked:
         )
 
 
-async def check_backends(settings: Settings, *, seconds: float = SECONDS) -> list[Checked]:
+async def check_backends(settings: Settings, *, seconds: float = 10.0) -> list[CheckResult]:
     """Check all backends of a configuration, at once; `seconds` are for each answer."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
         checks = (check_backend(one, settings, http, seconds) for one in settings.backends)
@@ -105,9 +102,9 @@ async def check_backends(settings: Settings, *, seconds: float = SECONDS) -> lis
 
 async def check_backend(
     backend: BackendSettings, settings: Settings, http: aiohttp.ClientSession, seconds: float
-) -> Checked:
+) -> CheckResult:
     """Check one backend of a configuration; `seconds` are for each answer."""
-    found = await _Check(backend, http, seconds).run()
+    found = await _BackendCheck(backend, http, seconds).run()
     return found.cleaned(settings.secrets())
 
 
@@ -132,7 +129,7 @@ async def warn(settings: Settings, health: Mapping[str, Health]) -> None:
         tell(one, health[one.name])
 
 
-def tell(found: Checked, health: Health) -> None:
+def tell(found: CheckResult, health: Health) -> None:
     """Let the log have what failed of a backend, if anything did."""
     if (failed := found.failed) is not None:
         _, finding = failed
@@ -142,22 +139,28 @@ def tell(found: Checked, health: Health) -> None:
         health.trouble(kind, finding.text)
 
 
-class _Check:
+@dataclasses.dataclass(slots=True, eq=False)
+class _BackendCheck:
     """The check of one backend."""
 
-    def __init__(
-        self, backend: BackendSettings, http: aiohttp.ClientSession, seconds: float
-    ) -> None:
-        self._backend = backend
-        self._seconds = seconds
-        credential = backend.credential
+    backend: BackendSettings
+    http: aiohttp.ClientSession
+    seconds: float
+    _upstream: Upstream = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        credential = self.backend.credential
         auth = {} if credential is None else {credential.header: credential.value}
         self._upstream = Upstream(
-            http, backend.url, auth, connect_seconds=seconds, answer_seconds=seconds
+            self.http,
+            self.backend.url,
+            auth,
+            connect_seconds=self.seconds,
+            answer_seconds=self.seconds,
         )
 
-    async def run(self) -> Checked:
-        backend = self._backend
+    async def run(self) -> CheckResult:
+        backend = self.backend
         probe = DIALECTS[backend.dialect].probe
         first = REACH if probe is None else probe.first.call
         answer = await self._answer(first)
@@ -169,14 +172,14 @@ class _Check:
             found = (Finding("ok", backend.url), *[Finding("not asked", reason)] * 3)
         else:
             found = (Finding("ok", backend.url), *await self._further(probe, answer))
-        return Checked(backend.name, backend.dialect, backend.url, *found)
+        return CheckResult(backend.name, backend.dialect, backend.url, *found)
 
     async def _answer(self, call: Call) -> Response | Finding:
         """Return an answer that says something, or why there is none."""
         try:
             answer = await self._upstream.call(call)
         except UpstreamError as error:
-            return unreached(error, self._backend.url, self._seconds)
+            return unreached(error, self.backend.url, self.seconds)
         return unusable(answer, call) or answer
 
     async def _further(self, probe: Probe, answer: Response) -> Sequence[Finding]:
@@ -187,11 +190,11 @@ class _Check:
             keyed = await self._answer(probe.keyed.call)
             if isinstance(keyed, Finding):
                 unknown = dataclasses.replace(keyed, state="unknown")
-                return unknown, Finding("ok", self._backend.dialect), _NOT_ADMITTED
+                return unknown, Finding("ok", self.backend.dialect), _NOT_ADMITTED
             answer = keyed
         credential = self._credential(probe, answer)
         if credential.state != "ok":
-            return credential, Finding("ok", self._backend.dialect), _NOT_ADMITTED
+            return credential, Finding("ok", self.backend.dialect), _NOT_ADMITTED
         if not _fits(probe.keyed, answer):
             if answer.status in (404, 405):
                 text = f"{probe.keyed.call.request.path} is not there ({answer.status}) to be asked"
@@ -199,13 +202,13 @@ class _Check:
             else:
                 misfit = self._misfit(probe.keyed, probe, answer)
                 unknown = dataclasses.replace(misfit, state="unknown")
-            return unknown, Finding("ok", self._backend.dialect), _NOT_ADMITTED
+            return unknown, Finding("ok", self.backend.dialect), _NOT_ADMITTED
         body = json_of(answer)
         generation = probe.generation(body)
         if generation.refused:
             refused = Finding("failed", generation.refused, Kind.GENERATION)
             return credential, refused, Finding("not asked", "its streams cannot be read")
-        speaks = Finding("ok", f"{self._backend.dialect}, {generation.name}")
+        speaks = Finding("ok", f"{self.backend.dialect}, {generation.name}")
         return credential, speaks, await self._streaming(probe, body)
 
     async def _stranger(self, probe: Probe, answer: Response) -> Sequence[Finding]:
@@ -218,7 +221,7 @@ class _Check:
             if isinstance(said, Response) and _fits(other.first, said):
                 text = (
                     f'what answers is of the dialect `{name}`: write `dialect = "{name}"`, or '
-                    f"the `url` of a backend of the dialect `{self._backend.dialect}`"
+                    f"the `url` of a backend of the dialect `{self.backend.dialect}`"
                 )
                 return _NOT_KNOWN, Finding("failed", text, Kind.OTHER_DIALECT), _NOT_KNOWN
         if answer.status in (401, 403):
@@ -228,9 +231,9 @@ class _Check:
 
     def _misfit(self, asked: Question, probe: Probe, answer: Response) -> Finding:
         """Say what an answer is that is not one of the dialect."""
-        dialect, path = self._backend.dialect, asked.call.request.path
+        dialect, path = self.backend.dialect, asked.call.request.path
         if answer.status in (404, 405):
-            ends = probe.below and self._backend.url.rstrip("/").endswith(probe.below)
+            ends = probe.below and self.backend.url.rstrip("/").endswith(probe.below)
             todo = (
                 f"leave `{probe.below}` out at its end"
                 if ends
@@ -258,7 +261,7 @@ class _Check:
 
     def _credential(self, probe: Probe, answer: Response) -> Finding:
         """Say whether an answer to what needs a credential shows that it has one."""
-        credential = self._backend.credential
+        credential = self.backend.credential
         if answer.status not in (401, 403):
             return Finding("ok", "" if credential is not None else "none is needed")
         if credential is None:
@@ -272,13 +275,13 @@ class _Check:
         text = f"it refuses our credential ({status_of(answer)}): "
         if credential.header.lower() != probe.header.lower():
             text += (
-                f"a backend of the dialect `{self._backend.dialect}` reads the header "
+                f"a backend of the dialect `{self.backend.dialect}` reads the header "
                 f"`{probe.header}`, and `auth` puts it into `{credential.header}`"
             )
         elif answer.status == 403:
             text += "give it the rights to read and write sessions, or name another one in `auth`"
         else:
-            text += f"correct {_source(self._backend)}, then start again"
+            text += f"correct {_source(self.backend)}, then start again"
         return Finding("failed", text, Kind.CREDENTIAL_REFUSED)
 
     async def _streaming(self, probe: Probe, body: Any) -> Finding:
@@ -291,12 +294,12 @@ class _Check:
             head = await self._upstream.head(call)
         except UpstreamTimeout:
             text = (
-                f"no stream of {path} began within {self._seconds:g} s: a proxy before the backend "
+                f"no stream of {path} began within {self.seconds:g} s: a proxy before the backend "
                 "may hold streams back (turn its buffering off), or nothing happens in it"
             )
             return Finding("unknown", text, Kind.BUFFERED)
         except UpstreamError as error:
-            why = unreached(error, self._backend.url, self._seconds)
+            why = unreached(error, self.backend.url, self.seconds)
             return dataclasses.replace(why, state="unknown")
         if not 200 <= head.status < 300 or head.status == 204:
             return Finding("unknown", f"{path} is answered with {head.status}, without a stream")
