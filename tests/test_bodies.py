@@ -20,7 +20,6 @@ from aiohttp import web
 from adapters.contract.faces import Size
 from adapters.registry import faces
 from proxy.config.settings import ListenerSettings
-from proxy.control.control import IMPORT_BYTES
 from proxy.entry.entry import TAKES
 from proxy.http import bodies
 from tests.support.proxied import Proxied, Served, proxied
@@ -189,7 +188,7 @@ async def test_every_route_that_reads_a_body_declares_how_large_it_may_be(
         assert undeclared(list(served.routes)) == []
         declared = {getattr(route.handler, TAKES, "small") for route in served.routes}
         # A session of an archive is taken line by line.
-        assert declared <= {*get_args(Size), IMPORT_BYTES}
+        assert declared <= {*get_args(Size), 4 * 2**30}
 
 
 def listener(dialect: str) -> ListenerSettings:

@@ -241,7 +241,7 @@ async def test_a_whole_conversation_has_more_values_than_a_message_and_not_any_n
     ann = Person(dragoman)
     many = thread(*map(str, range(bodies.VALUES)))
     assert (await ann.ask("POST", "", data=large(many)))[0] == 200
-    many["more"] = [0] * bodies.CONVERSATION_VALUES
+    many["more"] = [0] * 200_000
     assert refusal(await ann.ask("POST", "", data=large(many))) == (413, "too_large")
 
 

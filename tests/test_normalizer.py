@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.model import events as ev
-from adapters.model.normalizer import ABANDONED, END_MISSING, LATE_LIMIT, Normalizer, Rule
+from adapters.model.normalizer import ABANDONED, END_MISSING, Normalizer, Rule
 from adapters.model.raw import BlockEnded, CutDelta, mended
 from adapters.model.state import BLOCK_TEXT, OPEN_TEXT, RECENT_IDS, REPAIRED, LogState
 from tests.support.each import each
@@ -810,9 +810,9 @@ def test_guidance_for_a_turn_whose_requests_have_changed_comes_after_a_pause(
 def test_a_late_event_can_be_looked_at_and_does_not_fill_memory() -> None:
     normalizer = Normalizer()
     normalizer.feed([start(), end()])
-    normalizer.feed([delta(str(n)) for n in range(LATE_LIMIT + 5)])
-    assert normalizer.repairs[Rule.LATE] == LATE_LIMIT + 5
-    assert len(normalizer.late) == LATE_LIMIT
+    normalizer.feed([delta(str(n)) for n in range(128 + 5)])
+    assert normalizer.repairs[Rule.LATE] == 128 + 5
+    assert len(normalizer.late) == 128
 
 
 def test_a_request_names_the_call_by_the_name_we_gave_it() -> None:

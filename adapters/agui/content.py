@@ -22,9 +22,6 @@ from adapters.serving.encoder import ShownBlock
 from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.jsonvalue import format_json
 
-FINISHED_KEPT = 256
-"""Children of a run that are known to be done."""
-
 _COUNTS = {
     "input_tokens": "inputTokens",
     "output_tokens": "outputTokens",
@@ -261,7 +258,8 @@ def thread_ended(w: RunWriter, event: ev.ThreadEnded) -> None:
             close_line(w, thread)
         s.announced.remove(thread)
         s.finished.append(thread)
-        del s.finished[:-FINISHED_KEPT]
+        # Children of a run that are done: the newest.
+        del s.finished[:-256]
         _end_child(w, event, told)
     s.children.pop(thread, None)
     s.lines.pop(thread, None)

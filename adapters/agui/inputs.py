@@ -11,10 +11,6 @@ from adapters.agui.state import NOTES, RunNotes
 from adapters.model import events as ev
 from adapters.serving.inputs import InputBatch
 
-GIVEN_KEPT = 256
-"""Calls whose result the frontend itself gave, and their session has not told yet."""
-
-
 _OUTCOMES: dict[str, tuple[str, str]] = {
     "failed": ("turn_failed", "The turn failed; the backend gave no reason."),
     "refused": ("turn_refused", "The model refused."),
@@ -76,7 +72,8 @@ def _given(w: RunWriter, event: ev.InputAccepted, notes: RunNotes) -> list[dict[
         return []
     message_id, call_id = answer
     w.s.given.append(call_id)
-    del w.s.given[:-GIVEN_KEPT]
+    # Calls whose result the frontend itself gave, and whose session has not told it yet.
+    del w.s.given[:-256]
     text = ev.text_of(event.content)
     message = {"id": message_id, "role": "tool", "toolCallId": call_id, "content": text}
     failed = (event.details or {}).get("is_error") is True

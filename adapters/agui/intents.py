@@ -22,9 +22,6 @@ from adapters.serving.messages import OmittedMessage, PersonMessage, choose, fre
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-PASSED_MOST = 32
-"""Answers to what is not open of which the run tells: what is noted stands with each command."""
-
 
 def intent_of(given: RunInput, seen: SessionView[AguiEncoder]) -> Intent:
     """Return what an input means to its session, perhaps nothing: see `check`.
@@ -101,7 +98,8 @@ def _answers(
             continue
         by_tool[event.request_id] = (told.id, told.call_id)
         found[event.request_id] = answer()
-    return list(found.values()), passed[:PASSED_MOST], by_tool
+    # What the run tells of these is noted with each command: so few.
+    return list(found.values()), passed[:32], by_tool
 
 
 def _told(told: ToolMessage, event: InteractionRequested) -> AnswerInteraction:

@@ -20,9 +20,6 @@ from adapters.serving.ids import ids_of
 from adapters.serving.pauses import ShownRequest
 from adapters.wire.jsonvalue import format_json
 
-RUNS_KEPT = 64
-"""Runs whose places and messages are remembered."""
-
 _OPEN = ("_START", "_CONTENT", "_ARGS")
 """Events of what is not whole yet."""
 
@@ -49,7 +46,7 @@ def begin(w: RunWriter, notes: RunNotes | None, messages: list[dict[str, Any]]) 
         key, s.run.id, s.stamp, first, first, ids=[message["id"] for message in messages]
     )
     s.kept.append(kept)
-    del s.kept[:-RUNS_KEPT]
+    del s.kept[:-64]
     for one in s.later.take():
         announce(w, one.about)
         w.write(one.type, one.members, one.about)

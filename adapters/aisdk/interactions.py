@@ -25,9 +25,6 @@ from adapters.model.events import (
 from adapters.serving.answers import answered, decided, refuse
 from adapters.serving.pauses import ShownRequest
 
-AFTER_KEPT = 256
-"""Requests that are over whose places are remembered."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageAnswer:
@@ -145,7 +142,7 @@ def resolved(w: ChunkWriter, event: InteractionResolved) -> None:
     if asked.shown_in:
         for name in {event.request_id, asked.call or event.request_id}:
             s.after[name] = asked.shown_in
-        while len(s.after) > AFTER_KEPT:
+        while len(s.after) > 256:
             del s.after[next(iter(s.after))]
     cursor = s.asks.pop(event.request_id, None)
     call_id = asked.call

@@ -29,9 +29,6 @@ from adapters.serving.members import (
 )
 from adapters.serving.messages import PersonMessage
 
-IGNORED_MOST = 32
-"""Members of the body that no agent hears of and that are told by name."""
-
 _OWN = frozenset({"id", "messages", "message", "trigger", "messageId"})
 """The members of a body that are the client's; all others are the application's."""
 
@@ -275,4 +272,5 @@ def _ignored(value: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) ->
         if isinstance(part, dict) and part.get("type") not in ("text", "file")
     }
     found += [f"messages[].parts: {kind[:NAME_LIMIT]}" for kind in sorted(kinds)]
-    return tuple(found[:IGNORED_MOST])
+    # Each is told by name.
+    return tuple(found[:32])

@@ -18,9 +18,6 @@ from adapters.aisdk.state import ChatStream
 from adapters.model import events as ev
 from adapters.serving.tokens import TokenTotals
 
-STREAMS_KEPT = 64
-"""Streams whose places are remembered."""
-
 
 def begin(w: ChunkWriter, *, own: bool, anew: bool, ids: list[str] | None = None) -> None:
     """Begin a stream; with `anew` it writes a new message."""
@@ -40,7 +37,7 @@ def begin(w: ChunkWriter, *, own: bool, anew: bool, ids: list[str] | None = None
     s.tokens = TokenTotals()
     cursor = w.write("start", {"messageId": s.message, **metadata})
     s.kept.append(ChatStream(key, s.message, cursor, own, s.steps, ids=ids or []))
-    del s.kept[:-STREAMS_KEPT]
+    del s.kept[:-64]
     for call in s.calls.values():
         call.message = call.message or s.message
     for one in s.later.take():

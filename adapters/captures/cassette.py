@@ -22,7 +22,7 @@ from adapters.captures import (
     body_of,
 )
 from adapters.captures.foreign import (
-    MOST_VALUES,
+    LIMITS,
     BodyCounter,
     ForeignCapture,
     address_of,
@@ -236,8 +236,8 @@ class _CassetteReader:
         if depth > MAX_DEPTH:
             raise self._wrong(f"its body is nested deeper than {MAX_DEPTH} levels")
         self.values += 1
-        if self.values > MOST_VALUES:
-            raise self._wrong(f"the bodies have more than {MOST_VALUES} values")
+        if self.values > LIMITS.values:
+            raise self._wrong(f"the bodies have more than {LIMITS.values} values")
         if isinstance(value, dict):
             return {str(key): self._json(member, depth + 1) for key, member in value.items()}
         if isinstance(value, list):
@@ -298,8 +298,8 @@ class _YamlReader:
         try:
             for count, event in enumerate(yaml.parse(data, Loader=loader)):
                 self.line = event.start_mark.line + 1
-                if count > MOST_VALUES:
-                    raise self._wrong(f"it has more than {MOST_VALUES} values: split it")
+                if count > LIMITS.values:
+                    raise self._wrong(f"it has more than {LIMITS.values} values: split it")
                 self._take(type(event).__name__, event)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)

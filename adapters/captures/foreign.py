@@ -17,20 +17,28 @@ from pydantic import JsonValue
 from adapters.captures import BadCapture, Capture, CapturedExchange, CaptureHead, Headers
 from adapters.wire.jsonvalue import JsonError, mended_json, parse_json
 
-MOST_INFLATED = 64 * 1024 * 1024
-"""Bytes that the compressed bodies of one file may have, when they are inflated."""
 
-MOST_BODIES = 512 * 1024 * 1024
-"""Bytes of all bodies and headers of one file: YAML can name one text many times."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class ForeignLimits:
+    """How much one file of another tool may have.
 
-MOST_EXCHANGES = 100_000
-"""Exchanges of one file: YAML can name one many times."""
+    Attributes:
+        inflated_bytes: Bytes of its compressed bodies, when they are inflated.
+        body_bytes: Bytes of all bodies and headers: YAML can name one text many times.
+        exchanges: Exchanges: YAML can name one many times.
+        pieces: Pieces of one body: each is a record, which takes far more than three bytes of a
+            frame.
+        values: Values: a HAR has some two hundred for each exchange.
+    """
 
-MOST_PIECES = 500_000
-"""Pieces of one body: each is a record, which takes far more than three bytes of a frame."""
+    inflated_bytes: int = 64 * 1024 * 1024
+    body_bytes: int = 512 * 1024 * 1024
+    exchanges: int = 100_000
+    pieces: int = 500_000
+    values: int = 2_000_000
 
-MOST_VALUES = 2_000_000
-"""Values of one file: a HAR has some two hundred for each exchange."""
+
+LIMITS = ForeignLimits()
 
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}[\r\n]*")
 _LINE_END = re.compile(rb"\n")
@@ -55,9 +63,9 @@ class ForeignCapture(Capture):
         Raises:
             BadCapture: there are too many.
         """
-        if len(self.exchanges) >= MOST_EXCHANGES:
+        if len(self.exchanges) >= LIMITS.exchanges:
             raise BadCapture(
-                f"it has more than {MOST_EXCHANGES} exchanges: split it", name=self.name
+                f"it has more than {LIMITS.exchanges} exchanges: split it", name=self.name
             )
         self.exchanges.append(exchange)
 
@@ -77,9 +85,9 @@ class BodyCounter:
             BadCapture: all bodies together are too large.
         """
         self.size += len(data)
-        if self.size > MOST_BODIES:
+        if self.size > LIMITS.body_bytes:
             raise BadCapture(
-                f"its bodies and headers have more than {MOST_BODIES} bytes: split it",
+                f"its bodies and headers have more than {LIMITS.body_bytes} bytes: split it",
                 name=self.name,
                 line=line,
             )
@@ -138,7 +146,7 @@ class BodyCounter:
         rest = body
         while rest:
             inflater = zlib.decompressobj(bits)
-            left = MOST_INFLATED - self.inflated
+            left = LIMITS.inflated_bytes - self.inflated
             try:
                 part = inflater.decompress(rest, left + 1)
             except zlib.error as error:
@@ -148,10 +156,10 @@ class BodyCounter:
                     line=line,
                 ) from None
             self.inflated += len(part)
-            if self.inflated > MOST_INFLATED:
+            if self.inflated > LIMITS.inflated_bytes:
                 raise BadCapture(
-                    f"its compressed bodies have more than {MOST_INFLATED} bytes when they are"
-                    " inflated: split it",
+                    f"its compressed bodies have more than {LIMITS.inflated_bytes} bytes when they "
+                    "are inflated: split it",
                     name=self.name,
                     line=line,
                 )
@@ -199,8 +207,8 @@ def json_of(data: bytes, name: str, what: str) -> tuple[JsonValue, list[str]]:
     # A comma or a bracket comes with a name and a value at most.
     marks = data.count(b",") + data.count(b"[") + data.count(b"{")
     # Those in texts are counted too, and a file has far more of them: a body is JSON itself.
-    if marks > MOST_VALUES and _values(data) > MOST_VALUES:
-        raise BadCapture(f"it has more than {MOST_VALUES} values: split it", name=name)
+    if marks > LIMITS.values and _values(data) > LIMITS.values:
+        raise BadCapture(f"it has more than {LIMITS.values} values: split it", name=name)
     try:
         return parse_json(data), []
     except JsonError as error:
@@ -245,8 +253,8 @@ def pieces_of(body: bytes, media_type: str, name: str) -> tuple[list[bytes], boo
     for found in end.finditer(body):
         pieces.append(body[start : found.end()])
         start = found.end()
-        if len(pieces) > MOST_PIECES:
-            raise BadCapture(f"a body has more than {MOST_PIECES} frames: split it", name=name)
+        if len(pieces) > LIMITS.pieces:
+            raise BadCapture(f"a body has more than {LIMITS.pieces} frames: split it", name=name)
     if start < len(body):
         pieces.append(body[start:])
     return pieces, start == len(body)

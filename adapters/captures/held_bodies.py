@@ -15,11 +15,8 @@ from adapters.captures.secrets import (
     SecretFinder,
     StreamFrame,
 )
+from adapters.wire.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from adapters.wire.jsonvalue import JsonError, parse_json
-
-DOCUMENT_BYTES = 36 * 1024 * 1024
-"""How much is held back of a body that is one document, and of a frame: as long as a conversation
-with files may be. The rest of a longer one is left out."""
 
 
 class _Edit(NamedTuple):
@@ -119,7 +116,8 @@ class HeldDocument(HeldBody):
             self._left_out = self._left_out.model_copy(update={"count": count})
             return []
         out = super().add(record)
-        if len(self._data) > DOCUMENT_BYTES:
+        # It is as long as a conversation with files may be: the rest of a longer one is left out.
+        if len(self._data) > DEFAULT_MAX_LINE_BYTES:
             count = len(self._held)
             self._left_out = MissingRecords(at=record.at, exchange=record.exchange, count=count)
             self._held.clear()
@@ -233,7 +231,7 @@ class HeldFrames(HeldBody):
     def _look(self, *, final: bool) -> int:
         data, base = self._data, self._base
         end = base + len(data)
-        final |= end - self._frame > DOCUMENT_BYTES
+        final |= end - self._frame > DEFAULT_MAX_LINE_BYTES
         # Only what came now may end a line, or the carriage return before it.
         since = max(self._line, self._searched - 1) - base
         self._searched = end

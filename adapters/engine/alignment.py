@@ -56,17 +56,8 @@ TAIL = 8
 HOLES = 16
 """Garbled places of a trail that are kept: more, and nothing can be trusted anyway."""
 
-MATCHES = 64
-"""Ways to read the holes that are followed at once; ours, as `HOLES` is."""
-
 SETTLE_MS = 300
 """How long a place that may not be the last one waits: what a server has buffered comes at once."""
-
-LACKING_MS = 1_000
-"""How long a replay without anything that we know may be silent before it is taken as it is."""
-
-SHORT_MS = 5_000
-"""The same for one that may only have come to a halt before the place: no network is as slow."""
 
 KEPT = 50_000
 KEPT_BYTES = 32 * 2**20
@@ -365,7 +356,8 @@ class _TrailFollower:
             self.differs = number
 
     def _go_on(self, match: _TrailMatch) -> None:
-        if len(self._matches) < MATCHES:
+        # Ways to read the holes that are followed at once; ours, as `HOLES` is.
+        if len(self._matches) < 64:
             self._matches[match] = None
 
 
@@ -501,12 +493,14 @@ class Alignment:
             self._wait(now + SETTLE_MS, place[0])
         elif self._short:
             # It has more to tell, unless what it lacks shows elsewhere.
-            self.decide_at = None if self._find(forced=True) is None else now + SHORT_MS
+            # It may only have come to a halt before the place: no network is silent for longer.
+            self.decide_at = None if self._find(forced=True) is None else now + 5_000
         elif self._idle:
             if frame.begins:
                 self.decide_at = now + SETTLE_MS
         elif not self._before:
-            self.decide_at = now + LACKING_MS
+            # Nothing in it is known to us; when it is silent for so long it is taken as it is.
+            self.decide_at = now + 1_000
         return AlignmentVerdict.WAIT
 
     def _wait(self, until: int, place: int) -> None:

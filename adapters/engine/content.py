@@ -13,11 +13,6 @@ from adapters.model.normalizer import ABANDONED
 from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.jsonvalue import format_json
 
-SAID_MOST = 64
-"""Texts of a turn that are remembered, the newest: a result that is one of them is not shown again,
-and an agent says its result last."""
-
-
 # Steps and tokens.
 
 
@@ -125,7 +120,8 @@ def text_completed(w: EngineWriter, event: ev.TextCompleted) -> None:
     _end_block(w, "text", event.status)
     if complete and (digest := digest_of_text(event.text)) is not None:
         w.s.said.append(digest)
-        del w.s.said[:-SAID_MOST]
+        # A result that is one of these is not shown again: an agent says its result last.
+        del w.s.said[:-64]
 
 
 def reasoning_completed(w: EngineWriter, event: ev.ReasoningCompleted) -> None:

@@ -22,13 +22,10 @@ from adapters.contract.faces.files import file_of, is_data_url, media_type_of
 from adapters.engine import wire
 from adapters.model.commands import SendMessage
 from adapters.model.events import Content, File, Other, Text, Url
-from adapters.serving.members import file_in_url, refuse
+from adapters.serving.members import MAX_PARTS, file_in_url, refuse
 from adapters.wire.encodings import decode_base64
 from adapters.wire.jsonvalue import JsonError, parse_json
-
-TASK_ID_LIMIT = 4096
-"""Bytes of a `task_id`, which may be any string (section 6.1): enough for any name, little enough
-for an index."""
+from adapters.wire.limits import ID_BYTES
 
 _KNOWN = frozenset(
     {
@@ -44,9 +41,6 @@ _MEDIA_TYPES = {
     "document": "application/*",
 }
 """Block type -> media type of a URL source, which names none (section 6.2)."""
-
-MAX_BLOCKS = 256
-"""Blocks of a message: each costs time where it is read, and wherever the message is shown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -198,8 +192,8 @@ def _optional(members: dict[str, Any], name: str) -> str | None:
 
 
 def _task_id(task_id: str) -> str:
-    if len(task_id.encode("utf-8", "surrogatepass")) > TASK_ID_LIMIT:
-        refuse(f"`task_id` is longer than {TASK_ID_LIMIT} bytes.")
+    if len(task_id.encode("utf-8", "surrogatepass")) > ID_BYTES:
+        refuse(f"`task_id` is longer than {ID_BYTES} bytes.")
     return task_id
 
 
@@ -224,8 +218,8 @@ def _blocks(members: dict[str, Any], name: str, blobs: dict[str, bytes]) -> tupl
         return ()
     if not isinstance(blocks, list):
         refuse(f"`{name}` must be a list of blocks.")
-    if len(blocks) > MAX_BLOCKS:
-        refuse(f"`{name}` has more than {MAX_BLOCKS} blocks.")
+    if len(blocks) > MAX_PARTS:
+        refuse(f"`{name}` has more than {MAX_PARTS} blocks.")
     return tuple(_block(block, f"{name}[{index}]", blobs) for index, block in enumerate(blocks))
 
 

@@ -46,9 +46,6 @@ from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import format_json
 
-ACTIVE_MS = 3 * 3_600_000
-"""How far back a replay reaches: CHANNEL_STATE_TTL_ACTIVE (engine page, section 11.1)."""
-
 TASK = "task"
 """The word for errors of routes that are about a task: what is not found there is one."""
 
@@ -132,7 +129,8 @@ def _replay(incoming: Incoming, seen: _Seen, _: None) -> FrameRange:
 
 def _horizon(seen: _Seen) -> int:
     """Return the stamp up to which the buffer has expired; a turn that runs is kept whole."""
-    expired = seen.now - (wire.PAUSED_MS if seen.state.interactions else ACTIVE_MS)
+    # CHANNEL_STATE_TTL_ACTIVE is 3 hours (engine page, section 11.1).
+    expired = seen.now - (wire.PAUSED_MS if seen.state.interactions else 3 * 3_600_000)
     if seen.encoder.state.turn is not None:
         return min(expired, seen.encoder.turn_start - 1)
     return expired

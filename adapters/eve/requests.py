@@ -51,9 +51,11 @@ from adapters.model.events import (
     Url,
 )
 from adapters.model.interactions import decision_of, option_named, polarity
+from adapters.serving.members import MAX_PARTS
 from adapters.wire.encodings import decode_base64, decode_percent
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from adapters.wire.limits import ID_BYTES
 from adapters.wire.url_paths import path_of, segments_of, to_header_value
 
 ControlKind = Literal["cancel", "compact", "clear", "reset"]
@@ -61,10 +63,6 @@ Route = Literal["create", "session", "cancel", "control", "stream", "info"]
 """What was asked, as far as an error depends on it; `control` is compact, clear and reset."""
 
 _Json: TypeAlias = dict[str, Any]
-
-MAX_PARTS = 256
-"""Parts of a message, and answers in one request: each is read here, and again wherever the message
-is shown."""
 
 _CODE_OF_STATUS = {
     403: ErrorCode.FORBIDDEN,
@@ -101,7 +99,7 @@ class EveFaceSettings:
     """
 
     form: wire.Form = "all"
-    max_file_bytes: int = wire.DEFAULT_MAX_FILE_BYTES
+    max_file_bytes: int = 26_214_400  # section 4.2
     media_types: tuple[str, ...] | None = None
     authenticated: bool = False
 
@@ -249,8 +247,8 @@ def parse_create(body: bytes, face: EveFaceSettings) -> EveCreate:
         _check_without_message(members, message, callback, schema)
         operation_id = _words(members, "operationId")
         # It is kept for as long as the session's id: so many bytes are enough for any name.
-        if len((operation_id or "").encode("utf-8", "surrogatepass")) > 4096:
-            _refuse("'operationId' is longer than 4096 bytes.")
+        if len((operation_id or "").encode("utf-8", "surrogatepass")) > ID_BYTES:
+            _refuse(f"'operationId' is longer than {ID_BYTES} bytes.")
     _check_uploads(message)
     if operation_id is not None and not face.authenticated:
         _refuse("operationId requires an authenticated principal.")

@@ -270,7 +270,7 @@ def _stream(incoming: Incoming, seen: EveSeen, _: None) -> FrameRange:
     return FrameRange(
         position=begin + wanted.first(tail),
         heartbeat=wire.HEARTBEAT,
-        heartbeat_seconds=wire.HEARTBEAT_MS / 1000,
+        heartbeat_seconds=10.0,  # section 7.4
         headers=requests.stream_headers(
             form,
             name if seen.thread == MAIN else seen.thread,

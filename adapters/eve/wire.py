@@ -18,8 +18,7 @@ Form: TypeAlias = Literal["all", "tokens", "newest"]
 STREAM_VERSIONS: dict[str, int] = {"all": 24, "tokens": 21, "newest": 26}
 """Form -> the version that its streams declare (sections 1.1 and 13)."""
 
-OLDEST_STREAM_VERSION = 16
-NEWEST_STREAM_VERSION = 26
+READ_STREAM_VERSIONS = range(16, 27)
 """Section 13: the versions that a client of ours can read."""
 
 FACTS_STREAM_VERSION = "27"
@@ -82,7 +81,6 @@ HEARTBEAT = b"\n"
 """Section 7.3: a blank line; every body starts with one."""
 
 LEASE_ENDED = b'{"$eve":"stream.lease-ended","version":1}\n'
-HEARTBEAT_MS = 10_000
 LEASE_MS = 60_000
 """Section 7.4."""
 
@@ -118,9 +116,6 @@ TOKEN_PREFIX = "eve:"
 
 INTERNAL_SCHEMES = ("eve-url:", "eve-sandbox:", "eve-attachment:")
 """Section 4.2: schemes that the framework keeps to itself; the last one is T's only."""
-
-DEFAULT_MAX_FILE_BYTES = 26_214_400
-"""Section 4.2: the default upload policy, per file."""
 
 REMOTE_PROTOCOL_VERSION = 2
 LEGACY_REMOTE_PROTOCOL_VERSION = 1

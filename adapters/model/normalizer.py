@@ -86,10 +86,6 @@ ABANDONED = "abandoned"
 END_MISSING = "turn_end_missing"
 """The error code of a turn whose end the backend never told, seen because the next one started."""
 
-LATE_LIMIT = 128
-"""Events that the side log of late ones keeps: enough to look at, and not enough to fill memory,
-though each may have a megabyte."""
-
 _OUTCOME_OF_THREAD = {"completed": "completed", "failed": "failed", "cancelled": "interrupted"}
 
 
@@ -154,7 +150,8 @@ class Normalizer:
     def _drop(self, rule: Rule, event: ev.Event) -> None:
         self._count(rule)
         self.late.append(event)
-        del self.late[:-LATE_LIMIT]
+        # Enough to look at, and not enough to fill memory, though each may have a megabyte.
+        del self.late[:-128]
 
     def _keep(self, event: ev.Event, broken: LawBroken) -> None:
         self._count(Rule.UNREPAIRED)

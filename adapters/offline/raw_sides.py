@@ -18,10 +18,6 @@ from adapters.offline.translate import TranslateOptions, make_sink
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json
 
-LINE_WIDTH = 200
-"""Characters of a line of a frame that are shown to people."""
-
-
 Frames = Callable[[Collection[int]], Mapping[int, RawFrame]]
 
 _DELTAS: dict[str, type[ev.TextDelta | ev.ReasoningDelta]] = {
@@ -213,11 +209,11 @@ def _field(path: str) -> str:
     return next(part for part in reversed(path.split(".")) if not part.isdecimal())
 
 
-def _cut(line: str, marks: Sequence[str]) -> str:
-    if len(line) <= LINE_WIDTH:
+def _cut(line: str, marks: Sequence[str], width: int = 200) -> str:
+    if len(line) <= width:
         return line
     found = (line.find(mark) for mark in marks if mark)
     # Some characters are shown before what differs.
     start = max(0, next((at for at in found if at >= 0), 0) - 60)
-    begin, end = ("…" if start else ""), ("…" if start + LINE_WIDTH < len(line) else "")
-    return f"{begin}{line[start : start + LINE_WIDTH]}{end}"
+    begin, end = ("…" if start else ""), ("…" if start + width < len(line) else "")
+    return f"{begin}{line[start : start + width]}{end}"

@@ -37,9 +37,6 @@ from adapters.serving.members import MAX_PARTS, digest_of, name_of, refuse
 from adapters.serving.messages import OmittedMessage, PersonMessage, choose, read
 from adapters.wire.errors import DragomanError, ErrorCode
 
-HEARTBEAT_SECONDS = 10.0
-"""How long a stream is silent at most: proxies close what is silent for a minute, or for less."""
-
 HEARTBEAT = b": keep-alive\n\n"
 """A comment, which clients skip."""
 
@@ -257,7 +254,8 @@ def sse_reading(
     return FrameRange(
         position=position,
         heartbeat=HEARTBEAT,
-        heartbeat_seconds=HEARTBEAT_SECONDS,
+        # Proxies close what is silent for a minute, or for less.
+        heartbeat_seconds=10.0,
         headers=headers(),
         first=first,
         turn=turn,

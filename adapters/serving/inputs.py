@@ -13,9 +13,6 @@ from adapters.serving.messages import SaidMessages
 from adapters.serving.notes import Note
 from adapters.wire.errors import ErrorCode
 
-BEGUN_KEPT = 64
-"""Inputs whose stream is remembered."""
-
 
 class RequestNotes(Protocol):
     """What each dialect notes with the commands of a request: how many these are, messages that are
@@ -141,7 +138,7 @@ class InputBatches(Generic[NotesT]):
             self.context = notes.context
         for command_id in batch.commands:
             self.begun[command_id] = (key, cursor)
-        while len(self.begun) > BEGUN_KEPT:
+        while len(self.begun) > 64:
             del self.begun[next(iter(self.begun))]
         return told
 

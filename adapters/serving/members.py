@@ -21,7 +21,8 @@ NAME_LIMIT = 512
 """Characters of an id or a name that a frontend chose: UUIDs have 36."""
 
 MAX_PARTS = 256
-"""Entries of a list in a body that are looked at one by one."""
+"""Entries of a list in a body that are looked at one by one, such as the parts of a message: each
+costs time where it is read, and wherever the message is shown."""
 
 
 def refuse(text: str) -> NoReturn:

@@ -32,9 +32,6 @@ from adapters.wire.errors import DragomanError, ErrorCode
 HEARD_KEPT = 512
 """Messages of the frontend whose ids are remembered."""
 
-LEFT_OUT_MOST = 32
-"""Messages that are left out of a request by name: what is noted stands with its command."""
-
 _PASSING = frozenset({404, 408, 409, 423, 425, 429})
 """Statuses of refusals that are of the moment: the session is away or busy, or there was too much.
 The credential's, 401 and 403, are the operator's to mend."""
@@ -136,7 +133,8 @@ def choose(
             said.append(one)
         else:
             left_out.append(OmittedMessage(one.id, wrong.message))
-    return [*said, last], left_out[-LEFT_OUT_MOST:]
+    # What is noted stands with its command: the newest.
+    return [*said, last], left_out[-32:]
 
 
 # What a frontend tells of what was said elsewhere, as events.

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 
 from adapters.model.events import StepEnded, UsageReported
 
-MODELS_KEPT = 16
-"""Models whose tokens are counted apart; those of further ones are counted under no name."""
-
 
 @dataclasses.dataclass(slots=True)
 class TokenTotals:
@@ -46,7 +43,8 @@ class TokenTotals:
             total = (usage.input_tokens or 0) + (usage.output_tokens or 0)
             tokens = {**tokens, sum_as: total}
         name = model or ""
-        if name not in self.totals and len(self.totals) >= MODELS_KEPT:
+        # The tokens of further models are counted under no name.
+        if name not in self.totals and len(self.totals) >= 16:
             name = ""
         counted = self.totals.setdefault(name, {})
         for kind, count in tokens.items():

@@ -1,10 +1,15 @@
-"""How many values a backend's JSON may have: a frame of some hundred kB parses into millions."""
+"""How many values a backend's JSON may have: a frame of some hundred kB parses into millions; and
+how long an id may be."""
 
 from __future__ import annotations
 
 FRAME_VALUES = 100_000
 """Strings, numbers, arrays and objects of a frame or an answer, names and commas counted: a table
 of 8,000 rows and four columns."""
+
+ID_BYTES = 4096
+"""Bytes of an id that may be any string, an Engine's `task_id` or an eve's `operationId`: enough
+for any name, little enough for an index."""
 
 LIGHT = 16 * 1024
 """Bytes that are not counted before they are parsed: they have 5,000 values at most."""

@@ -36,10 +36,6 @@ _log = logging.getLogger(__name__)
 GRACE_SECONDS = 0.5
 """How long handlers get to end once the sessions are closed; streams were told to end before."""
 
-CLOSING_SECONDS = 2.0
-"""What is kept of `server.shutdown_seconds` for closing: half for handlers, half for tasks,
-the journal's last write and the last spans. At most half of it."""
-
 
 @contextlib.asynccontextmanager
 async def opened_sessions(
@@ -105,7 +101,8 @@ async def opened_sessions(
 
 
 def _closing_seconds(settings: Settings) -> float:
-    return min(CLOSING_SECONDS, settings.server.shutdown_seconds / 2)
+    # Half of it is for handlers, half for tasks, the journal's last write and the last spans.
+    return min(2.0, settings.server.shutdown_seconds / 2)
 
 
 async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:

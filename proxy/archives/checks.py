@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from adapters.model import events as ev
 from adapters.registry import DIALECTS
 from adapters.wire.jsonvalue import MOST_COUNT, MOST_NAME, JsonError, parse_json
+from adapters.wire.limits import ID_BYTES
 from proxy.base.clock import ALPHABET, MINTED_LENGTH
 from proxy.base.rows import AliasKind, BackendBinding, CodecRow, SessionRow
 from proxy.config.settings import SHADOWS, is_name
@@ -21,14 +22,8 @@ FILE_MOST = 256 * 1024 * 1024
 """Bytes of a file of a session: it is in memory while it comes. Far above `server.max_body_bytes`,
 in which it was once sent."""
 
-SECRET_BYTES = 32
-"""Bytes of a session's secret."""
-
 TIME_MOST = 253_402_300_799_999
 """The last millisecond of the year 9999: later ones cannot be written as a date."""
-
-ID_BYTES = 4096
-"""Bytes of the longest id that is taken here, an Engine's `task_id` and an eve's `operationId`."""
 
 _SESSION = re.compile(f"{MINTED}[{ALPHABET}]{{{MINTED_LENGTH}}}")
 _HANDLE = re.compile("[0-9a-f]{16}")
@@ -93,7 +88,7 @@ def check_session(row: SessionRow) -> None:
     _expect(is_name(row.owner) or row.owner == SHADOWS, "session.owner", _A_NAME)
     _expect(is_name(row.route), "session.route", _A_NAME)
     check_dialect(row.dialect, "session.dialect")
-    _expect(len(row.secret) == SECRET_BYTES, "session.secret", f"{SECRET_BYTES} bytes")
+    _expect(len(row.secret) == 32, "session.secret", "32 bytes")
     for name in ("created_at", "updated_at", "archived_at"):
         _check_number(getattr(row, name) or 0, f"session.{name}", TIME_MOST)
     for name in ("last_seq", "bytes"):

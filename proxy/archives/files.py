@@ -12,9 +12,6 @@ from typing import BinaryIO
 
 from proxy.archives.form import LINE_MOST, Foot, SessionHead, Unpacker
 
-PIECE_BYTES = 256 * 1024
-"""Bytes that are read at a time."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArchivePart:
@@ -73,7 +70,7 @@ async def pieces_of(
     """Yield the bytes of one session; `told` hears how far into the file that is."""
     file.seek(part.start)
     at = part.start
-    while piece := file.read(min(PIECE_BYTES, part.end - at)):
+    while piece := file.read(min(256 * 1024, part.end - at)):
         at += len(piece)
         yield piece
         told(at)

@@ -31,9 +31,6 @@ LINE_MOST = 256 * 1024 * 1024
 """Bytes of the longest line that is read. An entry is a line, and has at most what a backend may
 send in one frame, `backends.max_frame_bytes`, written as JSON."""
 
-PIECE_BYTES = 3 * 1024 * 1024
-"""Bytes of a file on one line: 4 MiB as base64."""
-
 _MARK = "dragoman_archive"
 _BYTES = "base64"
 _APART = frozenset({"key", "session"})
@@ -107,8 +104,10 @@ def head_line(head: SessionHead) -> bytes:
 
 def piece_lines(sha256: str, data: bytes) -> Iterator[bytes]:
     """Yield the lines of a file."""
-    for start in range(0, max(len(data), 1), PIECE_BYTES):
-        piece = base64.b64encode(data[start : start + PIECE_BYTES]).decode()
+    # One line has 4 MiB of base64.
+    size = 3 * 1024 * 1024
+    for start in range(0, max(len(data), 1), size):
+        piece = base64.b64encode(data[start : start + size]).decode()
         yield format_json({"blob": sha256, _BYTES: piece}) + b"\n"
 
 

@@ -15,9 +15,6 @@ from proxy.base.rows import CommandRow, SessionRow
 from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal
 
-PAGE_BYTES = 128 * 1024
-"""Bytes of a log that are read at once: who takes the archive may take nothing for a long time."""
-
 
 def under_way(row: SessionRow, state: LogState, commands: Sequence[CommandRow]) -> str | None:
     """Say what is under way in a session, if anything is."""
@@ -64,7 +61,8 @@ async def _resting(journal: Journal, name: str) -> tuple[SessionRow, LogState, i
 
 async def _entries(journal: Journal, row: SessionRow) -> AsyncIterator[bytes]:
     """Yield the entries of a session up to the one that `row` says is the last."""
-    async for chunk in journal.scan(row.key, size=PAGE_BYTES):
+    # Little is read at once: who takes the archive may take nothing for a long time.
+    async for chunk in journal.scan(row.key, size=128 * 1024):
         over = chunk.first + chunk.count - 1 - row.last_seq
         body = chunk.body
         if over > 0:

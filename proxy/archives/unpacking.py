@@ -24,15 +24,6 @@ from proxy.config.settings import LOCAL, BackendSettings, Settings
 from proxy.fanout.hub import STEP_ENTRIES
 from proxy.journal.base import OF_THE_NEWEST, Journal
 
-STAGED_BYTES = 1024 * 1024
-"""Bytes of entries that are stored in one transaction."""
-
-ROW_BYTES = 32 * 1024
-"""Bytes, and entries, of one row of the journal: somebody who reads from a cursor on reads a whole
-row."""
-
-ROW_ENTRIES = 32
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wishes:
@@ -277,9 +268,11 @@ class _Arriving:
             raise ArchiveError(line, f"the entry is damaged: {_said(error)}") from error
         self._lines.append(part)
         self._size += len(part)
-        if self._size >= ROW_BYTES or len(self._lines) >= ROW_ENTRIES:
+        # A row of the journal is not larger: who reads from a cursor on reads a whole row.
+        if self._size >= 32 * 1024 or len(self._lines) >= 32:
             self._close_row()
-        if self._waiting >= STAGED_BYTES:
+        # So much is stored in one transaction.
+        if self._waiting >= 1024 * 1024:
             await self._stage()
         if not entry.seq % STEP_ENTRIES:
             await asyncio.sleep(0)

@@ -7,9 +7,6 @@ import logging
 from proxy.base.clock import Clock
 from proxy.base.metrics import CLOCK_STEPS
 
-LOOK_SECONDS = 10.0
-"""How often it is looked."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -17,7 +14,7 @@ async def watch_clock(clock: Clock) -> None:
     """Look whether somebody sets the system's clock, for as long as the server runs."""
     before = clock.offset()
     while True:
-        await clock.sleep(LOOK_SECONDS)
+        await clock.sleep(10.0)
         now = clock.offset()
         step, before = now - before, now
         # What keeps a clock right moves it by less between two looks.

@@ -36,12 +36,6 @@ from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
 REDACTED = "[redacted]"
 
-SHORTEST = 4
-"""Characters. A shorter value occurs everywhere: to replace it would only garble the rest."""
-
-SHORTEST_LINE = 8
-"""Characters of a line that is also looked for alone, since tools show a long key line by line."""
-
 MOST_SPELLED = 24 * 1024
 """Bytes of all spellings of a session's values. A private key of 4096 bits takes two thirds."""
 
@@ -222,8 +216,10 @@ def _texts(sealed: Sealed) -> Iterator[str]:
     """Yield a value and its long lines."""
     value = sealed.reveal()
     lines = [line.strip() for line in value.splitlines()]
-    for text in (value.strip(), *(line for line in lines if len(line) >= SHORTEST_LINE)):
-        if len(text) >= SHORTEST:
+    # Tools show a long key line by line: its lines are looked for alone as well.
+    for text in (value.strip(), *(line for line in lines if len(line) >= 8)):
+        # A shorter text occurs everywhere: to replace it would only garble the rest.
+        if len(text) >= 4:
             yield text
 
 

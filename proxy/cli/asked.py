@@ -14,10 +14,6 @@ from adapters.model.interactions import Decision, decision_of, option_for
 from proxy.cli.printing import JsonObject, cell, clean
 from proxy.cli.servers import DEFAULT_URL
 
-_PROMPT = 600
-_INPUT = 300
-"""Characters that are shown of what is asked, and of each detail."""
-
 _DETAILS = (
     ("tool", "tool"),
     ("input", "input"),
@@ -51,7 +47,7 @@ def block(asked: JsonObject, url: str, *, claimed: str = "an answer is under way
     """Yield the lines of an open interaction, as the control API gives it."""
     columns = shutil.get_terminal_size().columns
     yield f"{cell(asked.get('session_id'))}  {cell(asked.get('kind'))}"
-    yield from _wrapped(cut(str(asked.get("prompt") or ""), _PROMPT), "  ", columns)
+    yield from _wrapped(cut(str(asked.get("prompt") or ""), 600), "  ", columns)
     for name, value in _told(asked):
         yield from _wrapped(value, f"  {name + ':':9} ", columns)
     if asked.get("claimed"):
@@ -66,7 +62,7 @@ def _told(asked: JsonObject) -> Iterator[tuple[str, str]]:
     for member, name in _DETAILS:
         value = details.get(member)
         if value not in (None, "", {}, []):
-            yield name, cut(cell(value), _INPUT)
+            yield name, cut(cell(value), 300)
     offered = [_offered(option) for option in asked.get("options") or ()]
     if offered:
         yield "options", ", ".join(offered)

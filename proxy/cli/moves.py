@@ -30,9 +30,6 @@ from proxy.cli.servers import DEFAULT_URL, ServerClient, session_path
 FIRST_WAVES = (10, 100)
 """How many sessions the first waves have; the next one has all others."""
 
-EXAMPLES = 3
-"""Sessions that are named of those that are refused for one reason."""
-
 PAGE = "1000"
 """Sessions that are asked for at once where only their rows are read."""
 
@@ -418,7 +415,7 @@ def _refused_row(alike: str, whys: Mapping[str, str]) -> list[object]:
     names, texts = list(whys), set(whys.values())
     if len(names) == 1:
         return [names[0], None, None, whys[names[0]], None]
-    some = ", ".join([*names[:EXAMPLES], *(["…"] if len(names) > EXAMPLES else [])])
+    some = ", ".join([*names[:3], *(["…"] if len(names) > 3 else [])])
     why = alike if len(texts) > 1 else texts.pop()
     return [f"{len(names)} sessions", None, None, f"{why} ({some})", None]
 

@@ -13,13 +13,6 @@ import click
 from proxy.cli.printing import JsonObject, clean
 from proxy.journal.base import MINTED, SHORTEST
 
-SHOWN = 10
-"""How many sessions are listed that a name can mean."""
-
-
-TITLE = 24
-"""How many characters of a title stand beside an id."""
-
 
 class _Source(Protocol):
     """What knows sessions."""
@@ -47,10 +40,9 @@ def chosen(
     if len(candidates) <= 1:
         return candidates[0] if candidates else None
     lines = [
-        f"  {one['id']}  {one['state']:<7}  {_short_title(one)}".rstrip()
-        for one in candidates[:SHOWN]
+        f"  {one['id']}  {one['state']:<7}  {_short_title(one)}".rstrip() for one in candidates[:10]
     ]
-    if len(candidates) > SHOWN:
+    if len(candidates) > 10:
         lines.append("  and more")
     fail("\n".join((f"`{clean(name)}` can mean several sessions:", *lines, "Write more of an id.")))
 
@@ -63,7 +55,7 @@ def named(session: JsonObject) -> str:
 
 def _short_title(session: JsonObject) -> str:
     title = clean(session.get("title") or "")
-    return title if len(title) <= TITLE else f"{title[: TITLE - 1].rstrip()}…"
+    return title if len(title) <= 24 else f"{title[:23].rstrip()}…"
 
 
 def ids_of(source: _Source, names: Sequence[str], *, told: bool = True) -> list[str]:

@@ -36,9 +36,6 @@ _COLOURS = {
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 """The units of times, and their seconds."""
 
-PROSE = 20
-"""How narrow a column of prose may become."""
-
 _FREE = frozenset({"title", "prompt", "details"})
 _PROSE = _FREE | {
     *("consequence", "examples", "found", "goes over", "how or why", "status", "what", "why"),
@@ -173,7 +170,8 @@ def _widths(columns: list[str], cells: list[list[str]], room: int) -> list[int] 
     for column, *values in zip(columns, *cells, strict=True):
         whole = max(map(cell_len, (column, *values)))
         words = max((cell_len(word) for value in values for word in value.split()), default=0)
-        fewest = PROSE if column in _FREE else max(words, PROSE)
+        # A column of prose may become so narrow.
+        fewest = 20 if column in _FREE else max(words, 20)
         least.append(min(whole, fewest) if column in _PROSE else whole)
         most.append(whole)
     free = room - sum(least) - _GAP * (len(columns) - 1)

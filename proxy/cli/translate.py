@@ -24,9 +24,6 @@ from proxy.cli.files import named
 from proxy.cli.printing import clean, fail, reader_left
 from proxy.config.matrix import side_of
 
-READ_BYTES = 64 * 1024
-"""Bytes of a file that are read at a time: a page of the disk's readahead, and little memory."""
-
 _FROM = click.Choice([*translation.readable_dialects(), CANONICAL])
 _TO = click.Choice([*translation.writable_dialects(), CANONICAL])
 
@@ -167,7 +164,7 @@ def _opened(file: str) -> Iterator[Iterator[bytes]]:
             stream = stack.enter_context(Path(file).open("rb"))
         # A pipe gives what it has, so that a body can be translated while it is written.
         read = getattr(stream, "read1", stream.read)
-        yield iter(lambda: read(READ_BYTES), b"")
+        yield iter(lambda: read(64 * 1024), b"")
 
 
 def _translate(

@@ -18,8 +18,6 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _RUN = re.compile(r"[A-Za-z0-9+=]+")
 _MIXED = re.compile(r"[A-Za-z]+[0-9]+[A-Za-z]|[0-9]+[A-Za-z]+[0-9]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z]")
 
-_LONG_RUN = 32
-
 
 def looks_like_key(text: str) -> bool:
     """Tell whether a text looks like a credential and not like a name."""
@@ -27,7 +25,7 @@ def looks_like_key(text: str) -> bool:
         return True
     # Words of a name have fewer letters and digits together: longer and mixed, they are random.
     runs = [run for run in _RUN.findall(text) if len(run) > 12]
-    return any(len(run) >= _LONG_RUN or _MIXED.search(run) for run in runs)
+    return any(len(run) >= 32 or _MIXED.search(run) for run in runs)
 
 
 def variable_value(name: str, environ: Mapping[str, str]) -> str:

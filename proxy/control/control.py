@@ -83,29 +83,6 @@ PAGE = 100
 MOST = 10 * PAGE
 """Sessions on the longest page."""
 
-ENTRIES = 64
-PIECE_BYTES = 32 * 1024
-"""Entries of an event stream that are written at once, and about how many bytes of them."""
-
-READ_AT_ONCE = 4
-"""Readers for whom something is prepared at the same time. Their turns are their own: no frontend
-waits behind them."""
-
-PACKED_AT_ONCE = 2
-"""Sessions that are read through at the same time to see whether an archive can be made of them."""
-
-PAGE_BYTES = 128 * 1024
-"""Bytes of a log that are read at once for one reader, who may take nothing for a long time."""
-
-MOST_SECONDS = 10**11
-"""The longest age: three thousand years, whose milliseconds are far below the journal's 64 bits."""
-
-MOST_BYTES = 2**62
-"""The largest limit of bytes: sums of two are within the journal's 64 bits."""
-
-IMPORT_BYTES = 4 * 2**30
-"""The largest session of an archive that is taken in one request: it is never in memory."""
-
 TURNS = web.AppKey("turns", RoundRobin)
 PACKING = web.AppKey("packing", asyncio.Semaphore)
 
@@ -424,9 +401,11 @@ class DeletedOut(ApiModel):
 class PruneIn(ApiModel):
     """What is kept of the key's sessions; at least one limit. With `dry_run` nothing is erased."""
 
-    older_than_seconds: float | None = Field(default=None, ge=0, le=MOST_SECONDS, strict=True)
-    max_bytes_per_backend: int | None = Field(default=None, ge=0, le=MOST_BYTES, strict=True)
-    max_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES, strict=True)
+    # Three thousand years: in milliseconds far below the journal's 64 bits.
+    older_than_seconds: float | None = Field(default=None, ge=0, le=10**11, strict=True)
+    # The sum of two of these is within the journal's 64 bits.
+    max_bytes_per_backend: int | None = Field(default=None, ge=0, le=2**62, strict=True)
+    max_bytes: int | None = Field(default=None, ge=0, le=2**62, strict=True)
     dry_run: bool = False
 
 
@@ -1350,7 +1329,8 @@ async def archive(request: web.Request) -> web.StreamResponse:
     return await _streamed(request, body, write())
 
 
-@takes(IMPORT_BYTES)
+# The largest session of an archive: it is never in memory.
+@takes(4 * 2**30)
 async def import_session(request: web.Request) -> web.StreamResponse:
     """Take in the session of an archive, whole or not at all; for administrators.
 
@@ -1427,7 +1407,8 @@ async def _write_events(
 
 async def _stored(journal: Journal, session: Session, after: int) -> AsyncGenerator[list[Entry]]:
     """Yield the stored entries after a seq, a few at a time."""
-    async for chunk in journal.scan(session.row.key, after=after, size=PAGE_BYTES):
+    # Little is read at once: the reader may take nothing for a long time.
+    async for chunk in journal.scan(session.row.key, after=after, size=128 * 1024):
         some: list[Entry] = []
         size = 0
         for line in filter(None, chunk.body.split(b"\n")):
@@ -1435,7 +1416,7 @@ async def _stored(journal: Journal, session: Session, after: int) -> AsyncGenera
             if entry.seq > after:
                 some.append(entry)
                 size += len(line)
-            if len(some) >= ENTRIES or size >= PIECE_BYTES:
+            if len(some) >= 64 or size >= 32 * 1024:
                 yield some
                 some, size = [], 0
         if some:
@@ -1688,8 +1669,10 @@ async def unknown(request: web.Request) -> web.StreamResponse:
 
 def add_routes(app: web.Application) -> None:
     """Add the control API."""
-    app[TURNS] = RoundRobin(READ_AT_ONCE)
-    app[PACKING] = asyncio.Semaphore(PACKED_AT_ONCE)
+    # Readers have turns of their own: no frontend waits behind them.
+    app[TURNS] = RoundRobin(4)
+    # An archive is made of a session that is read through first.
+    app[PACKING] = asyncio.Semaphore(2)
     _document()
     for endpoint in ENDPOINTS:
         path = f"/api/v1{endpoint.path}"

@@ -21,18 +21,9 @@ SMALL = 64 * 1024
 """What a control, a title or a withdrawal may take. Bodies up to this size are taken also while
 large ones use up `server.max_bodies_bytes`."""
 
-ANSWER = 2**20
-"""What an answer in words, or a callback of a sign-in, may take."""
-
-AT_ONCE = 2**20
-"""The size up to which a body is parsed in the event loop."""
-
 VALUES = 20_000
 """Strings, numbers, arrays and objects in a body. The largest known, a program's state in eve's
 `clientContext` and a schema, have some thousand."""
-
-CONVERSATION_VALUES = 200_000
-"""The same for a whole conversation, names and commas counted: 10,000 messages."""
 
 RETRY_SECONDS = 2
 """When a client may try again after it was told that too much is under way."""
@@ -51,7 +42,8 @@ class BodyReader:
         """Return the most bytes that a body may have on a route that takes bodies of a size."""
         settings = self._settings
         most = min(settings.max_body_bytes, max(settings.max_bodies_bytes, SMALL))
-        sizes = {"small": SMALL, "answer": ANSWER, "text": settings.max_text_bytes}
+        # An answer in words, or a callback of a sign-in, has 1 MiB at most.
+        sizes = {"small": SMALL, "answer": 2**20, "text": settings.max_text_bytes}
         return min(sizes.get(size, most), most)
 
     def check(self, headers: MultiMapping[str], length: int | None, limit: int) -> None:
@@ -81,7 +73,8 @@ class BodyReader:
         body = bytearray()
         try:
             await self._read(request, limit, body)
-            if len(body) > AT_ONCE:
+            # A larger one would hold up the event loop.
+            if len(body) > 2**20:
                 return await asyncio.to_thread(parse, bytes(body))
             return parse(bytes(body))
         finally:
@@ -94,7 +87,8 @@ class BodyReader:
         Raises:
             DragomanError: it has too many values or too much text, or `parse` refuses it.
         """
-        values = CONVERSATION_VALUES if size == "conversation" else VALUES
+        # Of a whole conversation, names and commas counted, these are 10,000 messages.
+        values = 200_000 if size == "conversation" else VALUES
         if not is_light(body, values):
             text = f"The body has more than {values} values, the most that is taken."
             raise DragomanError(text, code=ErrorCode.TOO_LARGE)

@@ -24,9 +24,6 @@ BUSY_TIMEOUT_MS = 5000
 
 _FAILED_SYNCS = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 
-REWRITTEN_BYTES = 1 << 16
-"""How much of a write-ahead log is written again at once; SQLite's files take less than 128 KiB."""
-
 
 def is_failed_sync(error: BaseException) -> bool:
     """Say whether the disk refused to make durable what was written to it.
@@ -197,8 +194,10 @@ def _rewrite_log(connection: apsw.Connection) -> None:
         log = apsw.VFSFile(connection.open_vfs, connection.filename_wal, [flags, 0])
         try:
             size = log.xFileSize()
-            for at in range(0, size, REWRITTEN_BYTES):
-                log.xWrite(log.xRead(min(REWRITTEN_BYTES, size - at), at), at)
+            # SQLite's files take less than 128 KiB at once.
+            piece = 64 * 1024
+            for at in range(0, size, piece):
+                log.xWrite(log.xRead(min(piece, size - at), at), at)
             if size:
                 log.xSync(apsw.SQLITE_SYNC_FULL)
         finally:

@@ -7,11 +7,6 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-BATCH_BYTES = 64 * 1024
-"""A batch of this size is stored at once: large enough to compress well, small enough to unpack for
-one frame.
-"""
-
 FRAME_LIMIT = 64 * 1024
 """Bytes of a frame that are kept unless the settings say otherwise; a backend's usual frame has
 below 2 KiB.

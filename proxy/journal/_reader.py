@@ -36,11 +36,6 @@ from proxy.journal._frames import unpack_frames
 from proxy.journal._unindexed_rows import UnindexedRows, recover_tails
 from proxy.journal.base import MINTED, NAMES, SHORTEST
 
-CHUNK_BYTES = 64 * 1024
-"""Rows are joined to chunks of about this size: a row is often one event, and each chunk costs its
-reader a step.
-"""
-
 Tails = Mapping[int, UnindexedRows] | None
 
 _FIRST = operator.itemgetter(0)
@@ -459,7 +454,8 @@ class _Joiner:
         self.wanted = first + count
         self._size += len(body)
         self._left -= len(body)
-        if self._size >= CHUNK_BYTES:
+        # A row is often one event, and each chunk costs its reader a step: rows are joined.
+        if self._size >= 64 * 1024:
             self._close()
         return self._left > 0 and self.rows != self._limit_rows
 

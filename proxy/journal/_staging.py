@@ -25,9 +25,6 @@ from proxy.journal._changes import (
 )
 from proxy.journal.base import OF_THE_NEWEST
 
-ERASE_ROWS = 64
-"""Staged rows that one transaction erases: they are larger than those of a live session."""
-
 _APART = frozenset({"session", "position"})
 """The fields of a leg that are no columns of its row to be named."""
 
@@ -59,13 +56,15 @@ def unstage_some(connection: apsw.Connection, session: int) -> bool:
     admitted."""
     if connection.execute("SELECT 1 FROM meta WHERE name = ?", (_mark(session),)).get is None:
         return False
+    # Fewer at a time than of a live session: staged rows are larger.
+    most = 64
     rows = connection.execute(
         "DELETE FROM event_index WHERE (session, first) IN"
         " (SELECT session, first FROM event_index WHERE session = ? LIMIT ?) RETURNING row",
-        (session, ERASE_ROWS),
+        (session, most),
     ).fetchall()
     connection.executemany("DELETE FROM events WHERE row = ?", rows)
-    if len(rows) >= ERASE_ROWS:
+    if len(rows) >= most:
         return True
     connection.execute("DELETE FROM meta WHERE name = ?", (_mark(session),))
     return False

@@ -67,37 +67,21 @@ from proxy.journal.base import Write, longer
 logger = logging.getLogger(__name__)
 
 BATCH_ITEMS = 1024
-BATCH_BYTES = 4 << 20
 """What a transaction has at most: more would not be cheaper."""
 
 INDEX_CHUNK = 256
 """Index entries for each transaction: so few that no write waits long for them."""
 
-FRAME_BYTES = 128 * 1024
-"""Source frames for each transaction: they are compressed in it, and no write is to wait long."""
-
 KNOWN_TAILS = 4096
 """Sessions whose last seq stays in memory, half a kilobyte each; it is soon found again. More of
 them let the memory of a busy server grow for an hour."""
-
-SNAPSHOTS = 64
-"""Snapshots for each transaction: so few that no write waits long for them."""
-
-SNAPSHOT_SECONDS = 0.5
-"""How long a snapshot waits for others: it is a cache, and a transaction costs more than it."""
 
 SNAPSHOTS_WAITING_BYTES = 8 * 1024 * 1024
 """Bytes of snapshots that wait for the disk; beyond that new ones are dropped: they are a cache.
 Those of a long block have megabytes each, made faster than they are stored."""
 
-VACUUM_PAGES = 64
-"""Free pages that one step gives back: so few that no write waits long for it."""
-
 VACUUM_SECONDS = 0.01
 """The least time between two such steps: each is a commit, and the disk is the writes' first."""
-
-FREE_PAGES = 256
-"""Free pages that are kept for what comes next: 1 MiB."""
 
 CHECKPOINT_PAGES = 1000
 """Pages in the write-ahead log that begin a checkpoint: SQLite's own number."""
@@ -415,7 +399,7 @@ class JournalWriter:
                     self._stopping = True
                 else:
                     self._put_off(item)
-                if len(batch) >= BATCH_ITEMS or size >= BATCH_BYTES:
+                if len(batch) >= BATCH_ITEMS or size >= 4 << 20:
                     break
                 item = get()
         except queue.Empty:
@@ -435,7 +419,8 @@ class JournalWriter:
             self._frames.append(item)
         elif isinstance(item, PendingSnapshot):
             if not self._snapshots:
-                self._snapshots_due = time.monotonic() + SNAPSHOT_SECONDS
+                # It waits for others: it is a cache, and a transaction costs more than it.
+                self._snapshots_due = time.monotonic() + 0.5
             self._snapshots.append(item)
         else:
             self._emptying.append(item.future)
@@ -648,7 +633,8 @@ class JournalWriter:
         for batch in self._frames:
             size += batch.size
             count += 1
-            if size >= FRAME_BYTES:
+            # They are compressed in the transaction, and no write is to wait long for it.
+            if size >= 128 * 1024:
                 break
         taken = self._frames[:count]
         del self._frames[:count]
@@ -664,7 +650,8 @@ class JournalWriter:
     def _store_snapshots(self) -> None:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
-        for _ in range(min(SNAPSHOTS, len(self._snapshots))):
+        # So few that no write waits long for them.
+        for _ in range(min(64, len(self._snapshots))):
             kept = self._snapshots.popleft()
             self._snapshots_gone += len(kept.snapshot.data)
             insert_snapshot(self._connection, kept.session, kept.snapshot)
@@ -758,7 +745,8 @@ class JournalWriter:
         """Give some free pages back to the disk; the file shrinks when they have all gone."""
         connection = self._connection
         free = int(connection.pragma("freelist_count"))
-        spare = min(free - FREE_PAGES, VACUUM_PAGES)
+        # 1 MiB stays free for what comes next; so little is given back that no write waits long.
+        spare = min(free - 256, 64)
         if spare > 0:
             connection.execute(f"PRAGMA incremental_vacuum({spare})").fetchall()
             self._vacuum_due = time.monotonic() + VACUUM_SECONDS

@@ -52,7 +52,7 @@ from proxy.journal._changes import (
 )
 from proxy.journal._changes import prune_frames as prune_some_frames
 from proxy.journal._database import connect_reader, translate
-from proxy.journal._frames import BATCH_BYTES, FRAME_LIMIT, FrameBatch, cut_frame
+from proxy.journal._frames import FRAME_LIMIT, FrameBatch, cut_frame
 from proxy.journal._storing import StorageState
 from proxy.journal._unindexed_rows import UnindexedRows
 from proxy.journal._unreferenced_blobs import UnreferencedBlobs
@@ -499,7 +499,8 @@ class SqliteJournal(Journal):
         batch.frames += frames
         batch.size += size
         batch.at = at
-        if batch.size >= BATCH_BYTES:
+        # Large enough to compress well, small enough to unpack for one frame.
+        if batch.size >= 64 * 1024:
             self._send_frames(key)
 
     def _send_frames(self, key: tuple[int, int]) -> None:

@@ -35,9 +35,6 @@ OF_DIALECTS = (
 )
 """What differs besides where the two backends speak different dialects."""
 
-MOST_SHOWN = 200
-"""Characters of a tool's input that are shown."""
-
 How = Literal["name", "input", "missing", "additional"]
 
 
@@ -189,4 +186,4 @@ def _shown(call: _Call | None) -> str | None:
     if call is None:
         return None
     text = f"{call[0]} {call[1]}"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    return text if len(text) <= 200 else f"{text[:200]}…"

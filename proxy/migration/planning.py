@@ -35,9 +35,6 @@ from proxy.journal.base import Journal
 from proxy.upstream.backend_check import CheckResult
 from proxy.upstream.findings import Kind
 
-EXAMPLES = 3
-"""Sessions that are named for each finding."""
-
 LARGE = 400_000
 """Bytes of a conversation that is large: some 100,000 tokens, half of what models take today."""
 
@@ -60,7 +57,7 @@ class CountedOut(_Body):
     def add(self, session: str) -> None:
         """Count a session."""
         self.sessions += 1
-        if len(self.examples) < EXAMPLES:
+        if len(self.examples) < 3:
             self.examples.append(session)
 
 

@@ -28,9 +28,6 @@ from proxy.upstream.readiness import Readiness
 MOST_EXAMPLES = 50
 """Sessions, and calls of tools, that are listed of each kind; all are counted."""
 
-PAGE = 256
-"""Sessions that are looked through at once."""
-
 
 class ReportModel(BaseModel):
     """A part of the report."""
@@ -271,7 +268,7 @@ async def _of_route(
 
 async def _rows(journal: Journal, route: str) -> AsyncIterator[SessionRow]:
     before: int | None = None
-    while rows := await journal.sessions(route=route, before=before, limit=PAGE):
+    while rows := await journal.sessions(route=route, before=before, limit=256):
         for row in rows:
             if row.state not in GONE:
                 yield row

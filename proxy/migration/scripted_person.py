@@ -22,9 +22,6 @@ from proxy.migration.script_cues import NotDriven, blobs_of, command_of, may_be,
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 
-LOOK_SECONDS = 0.25
-"""How often it is looked whether the session has come to rest; at first more often."""
-
 FIRST_LOOK_SECONDS = 0.004
 
 CUE = "cue"
@@ -232,7 +229,7 @@ class Driver:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(look):
                     await news.wait()
-            look = min(look * 2, LOOK_SECONDS)
+            look = min(look * 2, 0.25)
 
     def _check_taken(self) -> None:
         """Check, where the session may go on later, that the backend took what it was given.

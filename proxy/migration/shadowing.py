@@ -35,9 +35,6 @@ MOST_WAITING = 1_000
 SILENT_SECONDS = 60.0
 """How long nothing may come from a shadow that is driven."""
 
-PAGE = 256
-"""Shadows that are looked through at once."""
-
 LOST = "It is not known whether the backend has an input: what came later was not given to it."
 
 _log = logging.getLogger(__name__)
@@ -218,7 +215,7 @@ class Shadowing:
         """Erase the shadows whose sessions are gone."""
         journal, before = self._sessions.journal, None
         try:
-            while rows := await journal.sessions(owner=SHADOWS, before=before, limit=PAGE):
+            while rows := await journal.sessions(owner=SHADOWS, before=before, limit=256):
                 for row in rows:
                     await self._sweep_one(row)
                 before = rows[-1].key

@@ -21,9 +21,6 @@ T = TypeVar("T")
 JOBS_MOST = 20_000
 """Jobs that wait."""
 
-BYTES_MOST = 64 * 1024 * 1024
-"""Bytes of what they are about. One that is larger is taken where nothing else waits."""
-
 CLOSE_SECONDS = 10.0
 """How long the end of the server waits for what is left."""
 
@@ -50,7 +47,8 @@ class CaptureThread:
         """Say whether a job about so many bytes is taken now."""
         with self._lock:
             return self._count == 0 or (
-                self._count < JOBS_MOST and self._bytes + size <= BYTES_MOST
+                # One that is larger is taken where nothing else waits.
+                self._count < JOBS_MOST and self._bytes + size <= 64 * 1024 * 1024
             )
 
     def put(self, owner: Owner | None, job: Callable[[], object], size: int = 0) -> None:

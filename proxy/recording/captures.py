@@ -29,9 +29,6 @@ UNNAMED = "unnamed"
 FILES_OPEN = 64
 """Captures that are open at a time; one that was closed is opened again."""
 
-NAME_MOST = 100
-"""Characters of a session's id that its file is named by."""
-
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+|^\.+")
 """What of an id is not taken into the name of a file."""
 
@@ -96,7 +93,7 @@ class Files:
         return file
 
     def _path(self, session: str | None, number: int) -> Path:
-        stem = UNNAMED if session is None else _UNFIT.sub("_", session)[:NAME_MOST]
+        stem = UNNAMED if session is None else _UNFIT.sub("_", session)[:100]
         return self._folder / (f"{stem}.ndjson" if number == 1 else f"{stem}.{number}.ndjson")
 
     def left(self, session: str) -> Left | None:

@@ -19,15 +19,6 @@ from adapters.model.state import RECEIVED_KINDS
 from proxy.base.metrics import FIRST
 from proxy.base.outcomes import FAILURES, Code, MessageOutcome
 
-PARTS_MOST = 256
-"""Tool calls and waits of one message that get a span each; of more only the number is told."""
-
-NAME_MOST = 128
-"""Characters of a name that a backend chose."""
-
-TOKENS_MOST = 2**53
-"""A larger number is a backend's mistake, and no collector takes one beyond 64 bits."""
-
 _BACKEND = "backend"
 """Who gave an input that the backend got from others than us."""
 
@@ -88,7 +79,8 @@ class _OpenMessage:
         """Add a part whose end is to come, unless there are too many."""
         if key in self.open:
             return
-        if len(self.open) + len(self.span.parts) >= PARTS_MOST:
+        # Tool calls and waits of one message get a span each; of more only the number is told.
+        if len(self.open) + len(self.span.parts) >= 256:
             self.left_out += 1
         else:
             self.open[key] = part
@@ -107,7 +99,7 @@ class _OpenMessage:
 def _clean(name: str) -> str:
     """Return as much of a backend's name as a collector takes: one lone surrogate costs all spans
     that are sent together."""
-    return name[:NAME_MOST].encode("utf-8", "replace").decode()
+    return name[:128].encode("utf-8", "replace").decode()
 
 
 class SessionSpans:
@@ -284,7 +276,8 @@ class SessionSpans:
         span = message.span
         span.end = max(at, *(part.end for part in span.parts))
         span.moments["end"] = span.end
-        span.attributes |= {name: min(total, TOKENS_MOST) for name, total in message.usage.items()}
+        # A larger number is a backend's mistake, and no collector takes one beyond 64 bits.
+        span.attributes |= {name: min(total, 2**53) for name, total in message.usage.items()}
         span.attributes |= {"dragoman.outcome": str(outcome), "dragoman.code": str(code)}
         if message.left_out:
             span.attributes["dragoman.parts_left_out"] = message.left_out

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as ApiSpan
     from opentelemetry.trace import SpanKind
 
-COMPLAINT_SECONDS = 60.0
-"""How often the log says at most that spans are not delivered."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +107,7 @@ class Complaints(logging.Handler):
         """Say what is wrong, unless something was said within the last minute."""
         now = self._monotonic()
         if now >= self._next:
-            self._next = now + COMPLAINT_SECONDS
+            self._next = now + 60.0
             _log.warning("traces: %s", text, extra={"kind": "traces"})
 
 

@@ -26,8 +26,6 @@ from adapters.offline.translate import Frame, TranslateOptions, make_source
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-READ_BYTES = 64 * 1024
-
 _JOURNAL = b"SQLite format 3\0"
 
 
@@ -146,11 +144,15 @@ def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:
             ) from None
 
 
+def _pieces(stream: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: stream.read(64 * 1024), b"")
+
+
 def _of_body(first: bytes, stream: BinaryIO, name: str, dialect: str) -> SessionLog:
     reader = make_source(dialect, TranslateOptions())
     entries: list[Entry] = []
     try:
-        for data in itertools.chain([first], iter(lambda: stream.read(READ_BYTES), b"")):
+        for data in itertools.chain([first], _pieces(stream)):
             entries += reader.feed(data)
         entries += reader.close()
     except BadInput as error:
@@ -182,7 +184,7 @@ def _read_again(
 
     reader = make_source(dialect, TranslateOptions(seen=seen))
     stream.seek(start)
-    for data in iter(lambda: stream.read(READ_BYTES), b""):
+    for data in _pieces(stream):
         for _ in reader.feed(data):
             pass
         if len(found) == len(numbers):

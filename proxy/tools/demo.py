@@ -44,9 +44,6 @@ from proxy.scripted import BACKENDS, ScriptedOptions
 
 HOST = "127.0.0.1"
 
-PORTS_TO_TRY = 100
-"""How many ports above the default one may be busy: as many demos as nobody runs at once."""
-
 SAMPLE_SECONDS = 20.0
 """How long a sample may take. The slowest plays a turn of about a second."""
 
@@ -252,7 +249,8 @@ def free_port(first: int, host: str = HOST) -> int:
     Raises:
         OSError: too many in a row are busy.
     """
-    for port in range(first, first + PORTS_TO_TRY):
+    # As many demos as nobody runs at once.
+    for port in range(first, first + 100):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family) as probe:
             # As the server will: a port that only waits for its last packets is free.

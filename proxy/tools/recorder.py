@@ -47,9 +47,6 @@ from proxy.upstream.failures import read_failure, request_failure
 
 _log = logging.getLogger(__name__)
 
-HELD_BYTES = 1024 * 1024
-"""How much of an exchange waits for the name of its session; a longer one is of none."""
-
 _HOP = frozenset(
     {
         *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
@@ -152,7 +149,8 @@ class _Exchange:
             return
         self._held.append(line)
         self._size += len(line)
-        if self._size > HELD_BYTES:
+        # So much waits for the name of its session; a longer exchange belongs to none.
+        if self._size > 1024 * 1024:
             self._settle(None)
 
     def _name(self) -> None:

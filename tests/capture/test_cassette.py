@@ -17,6 +17,7 @@ import pytest
 
 from adapters.captures import BadCapture, CapturedExchange
 from adapters.captures.cassette import read_cassette
+from adapters.captures.foreign import ForeignLimits
 from tests.capture.support import CAPTURES, SSE, datas, end_of, foreign
 from tests.support.each import each
 
@@ -120,7 +121,7 @@ def test_compressed_bodies_are_inflated() -> None:
 
 
 def test_a_body_that_inflates_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.captures.foreign.MOST_INFLATED", 1000)
+    monkeypatch.setattr("adapters.captures.foreign.LIMITS", ForeignLimits(inflated_bytes=1000))
     assert len(one(zipped(gzip.compress(bytes(1000)), "gzip")).answer) == 1000
     with pytest.raises(BadCapture, match="more than 1000 bytes when they are inflated"):
         read_cassette(zipped(gzip.compress(bytes(1001)), "gzip"), "x")
@@ -161,7 +162,7 @@ def test_aliases_make_no_much_of_little(monkeypatch: pytest.MonkeyPatch) -> None
     levels = "".join(f", b{n}: &b{n} [*b{n - 1}]" for n in range(1, 400))
     with pytest.raises(BadCapture, match="nested deeper"):
         foreign(yaml("hi", request=f"{{b0: &b0 [x]{levels}}}"))
-    monkeypatch.setattr("adapters.captures.foreign.MOST_BODIES", 5_000)
+    monkeypatch.setattr("adapters.captures.foreign.LIMITS", ForeignLimits(body_bytes=5_000))
     text = b"x" * 3_000
     once = yaml("&b " + text.decode())
     begin, middle, end = once.partition(b"- request")
@@ -170,7 +171,7 @@ def test_aliases_make_no_much_of_little(monkeypatch: pytest.MonkeyPatch) -> None
     assert one(once).answer == text
     with pytest.raises(BadCapture, match="more than 5000 bytes"):
         foreign(begin + middle + inner + again + version + b": 1\n")
-    monkeypatch.setattr("adapters.captures.foreign.MOST_EXCHANGES", 2)
+    monkeypatch.setattr("adapters.captures.foreign.LIMITS", ForeignLimits(exchanges=2))
     anchored = yaml("hi").replace(b"- request", b"- &i\n  request")
     assert len(foreign(anchored.replace(b"version", b"- *i\nversion")).exchanges) == 2
     with pytest.raises(BadCapture, match="more than 2 exchanges"):

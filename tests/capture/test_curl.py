@@ -6,6 +6,7 @@ import pytest
 
 from adapters.captures import BadCapture
 from adapters.captures.curl import read_curl
+from adapters.captures.foreign import ForeignLimits
 from tests.capture.support import CAPTURES, SSE, datas, end_of, foreign
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
@@ -97,7 +98,7 @@ def test_what_is_wrong_is_told(data: bytes, told: str) -> None:
 
 
 def test_more_frames_than_are_kept_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.captures.foreign.MOST_PIECES", 10)
+    monkeypatch.setattr("adapters.captures.foreign.LIMITS", ForeignLimits(pieces=10))
     assert len(foreign(HEAD + b"data: 1\n\n" * 10).exchanges[0].received) == 10
     with pytest.raises(BadCapture, match="more than 10 frames"):
         foreign(HEAD + b"data: 1\n\n" * 11)

@@ -405,7 +405,7 @@ def test_of_a_stream_only_what_is_not_whole_is_held_back() -> None:
 
 
 def test_a_body_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_module, "DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(held_module, "DEFAULT_MAX_LINE_BYTES", 1000)
     redactor = Redactor(b"salt")
     redactor.add(asked())
     pieces = [b'{"password": "p-1", "file": "', *[b"Z" * 100] * 20, b'"}']
@@ -532,7 +532,7 @@ def test_what_is_held_back_for_deltas_is_bounded() -> None:
 
 
 def test_a_frame_without_an_end_is_held_back_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_module, "DOCUMENT_BYTES", 100)
+    monkeypatch.setattr(held_module, "DEFAULT_MAX_LINE_BYTES", 100)
     redactor = Redactor(b"salt")
     redactor.add(answered(headers=LINES))
     first = b'{"password": "p-1", "x": "' + b"y" * 60

@@ -13,7 +13,6 @@ from adapters.contract.mapping import parse_mapping
 from adapters.driving.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
 from adapters.engine.client import ABILITIES, APPROVAL_OPTIONS, EngineClient, refusal
 from adapters.engine.client.early_results import MOST_EARLY
-from adapters.engine.client.interactions import QUOTED
 from adapters.engine.client.work import KEPT_BYTES
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -1486,7 +1485,7 @@ def test_ids_of_requests_and_turns_that_are_far_too_long_are_none() -> None:
 
 
 def test_a_long_question_is_compared_with_calls_by_its_begin() -> None:
-    words = "y" * QUOTED
+    words = "y" * 4_000
     session, stream = running(call(0, input={"a": "first"}), call(1, input={"a": "second"}))
     session.feed(stream, [frame("hitl_request", kind="permission", question=f"second {words}")])
     assert only(session, ev.InteractionRequested).call_id == "call-1"

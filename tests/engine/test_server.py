@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapters.engine.client import EngineClient
-from adapters.engine.content import SAID_MOST
 from adapters.engine.server import EngineEncoder
 from adapters.engine.state import MessageTurn
 from adapters.model import events as ev
@@ -371,7 +370,7 @@ def test_a_result_is_shown_as_text_unless_a_text_says_the_same() -> None:
 
 
 def test_of_many_texts_the_newest_are_known_as_the_result() -> None:
-    count = SAID_MOST + 1
+    count = 64 + 1
     texts = [event for n in range(count) for event in (delta(f"[{n}]"), said(f"[{n}]"))]
     for number, times in ((0, 2), (count - 1, 1)):
         seen = shown(turn(*texts, ev.ResultProduced(thread_id=MAIN, value=[number])))

@@ -9,12 +9,12 @@ import pytest
 
 from adapters.eve.client import EveClient
 from adapters.eve.client.child_index import NAMES_MOST
-from adapters.eve.client.message_records import CHILD_HEARD
-from adapters.eve.client.state import RECENT_IDS, SAID_MOST
+from adapters.eve.client.state import SAID_MOST
 from adapters.eve.client.timers import CHILD_HOLD_MS, SLICE
 from adapters.eve.client.turn_end import OVER_MOST
 from adapters.model import events as ev
 from adapters.model.base import Call, Request, Response
+from adapters.model.state import RECENT_IDS
 from adapters.wire.errors import DragomanError
 from adapters.wire.jsonvalue import MOST_NAME
 from tests.eve.test_client import Wire, request
@@ -181,7 +181,7 @@ def test_of_a_long_message_to_a_child_nothing_is_remembered() -> None:
     wire.say("turn.started", **place)
     wire.say("message.received", message="short", **place)
     assert wire.codec._s.lines[name].heard == "short"
-    wire.say("message.received", message="x" * (CHILD_HEARD + 1), **place)
+    wire.say("message.received", message="x" * 4_097, **place)
     assert wire.codec._s.lines[name].heard == ""
 
 

@@ -11,7 +11,6 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Response, Support
 from adapters.offline.replay import ReplayClient, ReplayScript, script_of
-from adapters.offline.replay.client import AT_ONCE
 from adapters.wire.errors import DragomanError, NotSupported
 from tests.replay.support import WIRE, eve_log
 from tests.replay.test_script_builder import (
@@ -243,10 +242,10 @@ def test_time_that_was_missed_is_made_up() -> None:
 
 
 def test_at_the_highest_speed_it_does_not_hold_the_event_loop() -> None:
-    notices = [ev.Notice(thread_id="main", turn_id="t", text=str(n)) for n in range(3 * AT_ONCE)]
+    notices = [ev.Notice(thread_id="main", turn_id="t", text=str(n)) for n in range(3 * 64)]
     talk = Talk(script_of(entries(STARTED, BEGIN, *notices, END)))
     talk.give(message("go"))
-    assert len(talk.out) == AT_ONCE + 1
+    assert len(talk.out) == 64 + 1
     assert talk.codec.wake_at == talk.now
     talk.finish()
     assert talk.types[-1] == "turn.ended"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.model import events as ev
-from adapters.serving.inputs import BEGUN_KEPT, InputBatch, InputBatches, NotesForm, PendingInput
+from adapters.serving.inputs import InputBatch, InputBatches, NotesForm, PendingInput
 from adapters.serving.messages import SaidMessages
 from adapters.serving.notes import Note
 
@@ -193,9 +193,10 @@ def test_what_reaches_no_agent_is_told_once_in_a_session() -> None:
 
 def test_the_oldest_streams_are_forgotten() -> None:
     inputs: InputBatches[SomeNotes] = InputBatches()
-    for number in range(BEGUN_KEPT + 2):
+    most = 64
+    for number in range(most + 2):
         inputs.begin(InputBatch(SomeNotes(), commands=[f"{number}"]), "run", number, goes_on="it")
-    assert list(inputs.begun) == [f"{number}" for number in range(2, BEGUN_KEPT + 2)]
+    assert list(inputs.begun) == [f"{number}" for number in range(2, most + 2)]
 
 
 def test_the_notes_of_the_first_request_go_with_its_first_command_alone() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.model import events as ev
-from adapters.serving.tokens import MODELS_KEPT, TokenTotals
+from adapters.serving.tokens import TokenTotals
 
 NAMES = {"input_tokens": "in", "output_tokens": "out", "cache_read_tokens": "cached"}
 USAGE = ev.Usage(input_tokens=5, output_tokens=2, reasoning_tokens=1)
@@ -61,9 +61,10 @@ def test_the_sum_is_told_under_its_name_and_is_no_part_of_what_was_told() -> Non
 
 def test_models_beyond_the_limit_are_counted_under_no_name() -> None:
     counted = TokenTotals()
-    names = [f"model-{number}" for number in range(MODELS_KEPT + 2)]
+    most = 16
+    names = [f"model-{number}" for number in range(most + 2)]
     for number, name in enumerate([*names, names[0]]):
         counted.count(step(ev.Usage(input_tokens=number + 1)), NAMES, name)
-    assert list(counted.totals) == [*names[:MODELS_KEPT], ""]
-    assert counted.totals[""] == {"in": MODELS_KEPT + 1 + MODELS_KEPT + 2}
-    assert counted.totals[names[0]] == {"in": 1 + MODELS_KEPT + 3}
+    assert list(counted.totals) == [*names[:most], ""]
+    assert counted.totals[""] == {"in": most + 1 + most + 2}
+    assert counted.totals[names[0]] == {"in": 1 + most + 3}

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from adapters.captures.secrets.known_secrets import (
-    LONGEST_KNOWN,
     SHORTEST_KNOWN,
     SHORTEST_SEALED,
     KnownSecrets,
@@ -106,7 +105,7 @@ class SecretFinder:
     def remember(self, value: str, least: int = SHORTEST_KNOWN) -> None:
         """Look for a value from now on."""
         value = value.strip()
-        if least <= len(value) <= LONGEST_KNOWN and not _MARK.search(value):
+        if least <= len(value) <= 8 * 1024 and not _MARK.search(value):
             self._known.add(value)
 
     def remember_named(self, value: str) -> None:

@@ -18,9 +18,6 @@ SHORTEST_KNOWN = 8
 SHORTEST_SEALED = 4
 """The same of an answer to a sealed request."""
 
-LONGEST_KNOWN = 8 * 1024
-"""Characters of a value that is looked for."""
-
 _PERCENT = re.compile("%[0-9A-F]{2}")
 _DELIMITER = re.compile(r"[\s\"'<>`]")
 _URL_SAFE = str.maketrans("+/", "-_")

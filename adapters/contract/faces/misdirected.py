@@ -17,12 +17,6 @@ from adapters.contract.faces.inputs import RouteContext
 SHOWN = 200
 """Characters of a path that an answer repeats."""
 
-_NEAR = 0.9
-"""How like a path is that was meant: `/v1/session` and `/v1/sessions`."""
-
-_LISTED = 8
-"""Paths that an answer names."""
-
 
 class KnownPath(NamedTuple):
     """What may be asked: a method, and a path with names in braces; none at the base URL itself."""
@@ -76,7 +70,8 @@ def _variants(asked: Sequence[KnownPath], path: str) -> Iterator[str]:
     for at, letter in enumerate(clean):
         if letter == "/" and at:
             yield clean[at:]
-    yield from difflib.get_close_matches(clean, {one.path for one in asked}, 1, _NEAR)
+    # So alike are `/v1/session` and `/v1/sessions`.
+    yield from difflib.get_close_matches(clean, {one.path for one in asked}, 1, 0.9)
 
 
 def begin_of(asked: Sequence[KnownPath]) -> str:
@@ -131,4 +126,5 @@ def _shortest(asked: Sequence[KnownPath]) -> list[str]:
     for path in sorted({one.path for one in asked if one.path and "{" not in one.path}):
         if not any(path.startswith(f"{other}/") for other in found):
             found.append(path)
-    return found[:_LISTED]
+    # An answer names so many.
+    return found[:8]

@@ -31,9 +31,6 @@ APPROVAL_OPTIONS = (
 )
 """A permission takes yes or no and names no ids (section 10.1); these are ours."""
 
-QUOTED = 4_000
-"""Characters of a permission's question that are compared to see which call it is about; ours."""
-
 
 def allows(command: cmd.AnswerInteraction) -> bool:
     """Say whether an answer to a permission is a yes."""
@@ -138,7 +135,8 @@ def _asking_call(s: EngineClientState, payload: dict[str, Any], question: str) -
     if isinstance(named, str) and named:
         return named if named in calls else None
     best, best_score = None, -1
-    question = question[:QUOTED]
+    # So much is enough to see which call it is about; ours.
+    question = question[:4_000]
     for call_id, call in calls.items():
         if isinstance(tool, str) and tool != call.tool:
             continue

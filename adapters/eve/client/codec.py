@@ -22,7 +22,6 @@ from adapters.eve.client.parts import EveParts
 from adapters.eve.client.replies import EveReplies
 from adapters.eve.client.server_profile import is_read
 from adapters.eve.client.state import (
-    RECENT_IDS,
     RECORDS,
     EveClientState,
     StreamCursor,
@@ -37,6 +36,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
+from adapters.model.state import RECENT_IDS
 from adapters.model.stored import CodecCheckpoint, fill, newest
 from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseFrame

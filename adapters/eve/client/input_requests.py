@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any, Literal, TypeVar
 
 from adapters.eve.client.state import (
-    RECENT_IDS,
     EveClientState,
     InputAnswer,
     InputRequest,
@@ -16,6 +15,7 @@ from adapters.eve.client.state import (
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.interactions import DECLINED, answer_of, decision_of, option_for
+from adapters.model.state import RECENT_IDS
 from adapters.wire.errors import NotSupported
 
 _DECIDED: dict[str, ev.InteractionOutcome] = {"allow": "approved", "deny": "denied"}

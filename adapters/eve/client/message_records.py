@@ -14,10 +14,6 @@ from adapters.model import events as ev
 from adapters.wire.errors import OFFENDING_LIMIT
 from adapters.wire.jsonvalue import format_json, text_of
 
-CHILD_HEARD = 4_096
-"""Characters of a message to a child that are remembered. A T says it again after a pause in which
-it had put it aside; one that is longer is shown a second time then."""
-
 _RECEIVED_KEYS = C_KEYS | {"message", "parts"}
 
 
@@ -115,7 +111,9 @@ class MessageRecords:
 
     def _to_remember(self, line: ThreadState, text: str) -> str:
         """Return what is remembered of a message: only a T says or takes it again."""
-        short = line.thread == ev.MAIN or len(text) <= CHILD_HEARD
+        # A T says a message to a child again after a pause in which it had put it aside; a longer
+        # one is shown a second time then.
+        short = line.thread == ev.MAIN or len(text) <= 4_096
         return text if short and self.parts.state.generation in (None, "T") else ""
 
     def _matching(

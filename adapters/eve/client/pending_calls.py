@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from adapters.eve.client.state import RECENT_IDS, EveClientState, EveToolCall, ThreadState
+from adapters.eve.client.state import EveClientState, EveToolCall, ThreadState
 from adapters.eve.client.timers import ThreadTimers
 from adapters.model import events as ev
+from adapters.model.state import RECENT_IDS
 
 _OVERTAKING = frozenset(
     {

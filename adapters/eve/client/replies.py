@@ -15,10 +15,6 @@ from adapters.model import raw
 from adapters.model.base import Call, Response
 from adapters.wire.errors import DragomanError, ErrorCode
 
-DOUBTED_MS = 10_000
-"""How long the stream of a session is read that is said to be not active, which tells whether it is
-over. Ours."""
-
 _DROPPED = ev.ErrorInfo(code="dropped", message="eve: the message was dropped by a hook of the app")
 
 
@@ -127,7 +123,8 @@ class EveReplies:
         if self.parts.connection.opened_at is not None:
             return []
         if code == wire.SESSION_NOT_ACTIVE and not s.mistrusted:
-            s.doubted_until = now + DOUBTED_MS
+            # The stream tells whether the session is over. Ours.
+            s.doubted_until = now + 10_000
             return []
         return self.turn_end.end_session("failed", error)
 

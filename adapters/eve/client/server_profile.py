@@ -50,15 +50,16 @@ ABILITIES: dict[str, Ability] = {
 
 def is_read(version: str) -> bool:
     """Say whether streams are read that are of a version, as a header names it."""
-    known = range(wire.OLDEST_STREAM_VERSION, wire.NEWEST_STREAM_VERSION + 1)
-    return re.fullmatch(r"[0-9]{1,4}", version) is not None and int(version) in known
+    is_number = re.fullmatch(r"[0-9]{1,4}", version) is not None
+    return is_number and int(version) in wire.READ_STREAM_VERSIONS
 
 
 def not_read(served: str) -> NotSupported:
     """Return the refusal of a server whose streams are not read."""
+    oldest, newest = wire.READ_STREAM_VERSIONS[0], wire.READ_STREAM_VERSIONS[-1]
     return NotSupported(
-        f"eve: the server serves stream version {served}; stream versions "
-        f"{wire.OLDEST_STREAM_VERSION} to {wire.NEWEST_STREAM_VERSION} are read",
+        f"eve: the server serves stream version {served}; stream versions {oldest} to {newest} "
+        "are read",
         code=ErrorCode.BACKEND_PROTOCOL,
     )
 

@@ -13,10 +13,6 @@ from adapters.driving.silence import SilenceTimers
 from adapters.model import events as ev
 from adapters.model.raw import Raw
 
-RECENT_IDS = 256
-"""Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a
-step that is tried again may name, and requests that are over, which another stream may show."""
-
 SAID_MOST = 64
 """Messages of a turn that are remembered to know those of a step that is tried again."""
 

@@ -18,16 +18,6 @@ from adapters.model.base import Call, CloseReason, Request, Response
 from adapters.wire.errors import SESSION_LOST, DragomanError
 from adapters.wire.url_paths import path_of, rebuilt
 
-AT_ONCE_MS = 5_000
-
-AT_ONCE_MOST = 5
-
-AT_ONCE_PATIENCE_MS = 60_000
-"""A body ends in order when its log is closed (section 7.3). One that does so within 5 s and brings
-nothing, five times in a row (the clients' own limit, section 7.5) and for a minute, has no more to
-tell. A lease, a restart or a host's limit on the time of a request ends bodies later, or not so
-often. Times ours."""
-
 STREAMS_MOST = 64
 """Streams of a session that are read at once, its own and its children's; the next one is opened
 when one is over. Each is a connection, and who announces thousands of children would get as many.
@@ -160,7 +150,8 @@ class EveStreams:
         if call.thread_id == ev.MAIN:
             at_once = (
                 self.parts.connection.opened_at is not None
-                and now - self.parts.connection.opened_at < AT_ONCE_MS
+                # A lease, a restart or a host's limit on the time of a request ends a body later.
+                and now - self.parts.connection.opened_at < 5_000
             )
             silent = self.parts.cursors.frames == self.parts.connection.opened_frames
             ended = reason is CloseReason.ENDED and at_once and silent
@@ -194,8 +185,11 @@ class EveStreams:
         if self.parts.connection.refused:
             # The clients give up after about 45 s (section 7.5); we can wait longer: 10 minutes.
             return 600_000
-        if self.parts.connection.ended_at_once >= AT_ONCE_MOST:
-            return AT_ONCE_PATIENCE_MS
+        # A body ends in order when its log is closed (section 7.3). One that does so at once and
+        # brings nothing, five times in a row (the clients' own limit, section 7.5) and for a
+        # minute, has no more to tell. Times ours.
+        if self.parts.connection.ended_at_once >= 5:
+            return 60_000
         day = 24 * 3_600_000
         # Section 8.1: a session lives 30 days by default, and a pause may last as long. Else
         # silence is not a fault: T is silent while a tool runs (7.3).

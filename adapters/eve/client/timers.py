@@ -6,7 +6,8 @@ import dataclasses
 import heapq
 
 from adapters.driving.held import HOLD_MS
-from adapters.eve.client.state import RECENT_IDS, EveClientState, ThreadState
+from adapters.eve.client.state import EveClientState, ThreadState
+from adapters.model.state import RECENT_IDS
 
 END_HOLD_MS = 2_000
 """How long the end of a turn waits for its boundary (design section 3)."""

@@ -24,9 +24,6 @@ from adapters.wire.jsonvalue import format_json
 VALUE_WIDTH = 100
 """Characters of a value that are shown to people."""
 
-NEARBY_EVENTS = 1_000
-"""Events that are looked at for these: other threads' stand between them."""
-
 
 class _Absent:
     def __repr__(self) -> str:
@@ -292,11 +289,13 @@ def _side(
     else:
         thread = items[here - 1].place.thread if here else ev.MAIN
     before: list[ComparedEvent] = []
-    for one in reversed(items[max(0, here - NEARBY_EVENTS) : here]):
+    # Other threads' events stand between them.
+    nearby = 1_000
+    for one in reversed(items[max(0, here - nearby) : here]):
         if one.place.thread == thread and len(before) < 3:
             before.insert(0, one)
     marked = item or next(
-        (o for o in items[here : here + NEARBY_EVENTS] if o.place.thread == thread), None
+        (o for o in items[here : here + nearby] if o.place.thread == thread), None
     )
     lines = [f"  {_line(meaning, one)}" for one in before]
     lines.append(f"> {_line(meaning, marked)}" if marked is not None else "> (the end)")

@@ -33,9 +33,6 @@ from adapters.wire.jsonvalue import format_json
 
 _CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(tuple[ev.Content, ...])
 
-AT_ONCE = 64
-"""Events that are played in one go."""
-
 _KEPT_HERE = Ability(Support.EMULATED, "kept here")
 _NOT_THERE = Ability(Support.IMPOSSIBLE, "the capture has none")
 _ALWAYS = frozenset({"send_message", "answer", "tool_result"})
@@ -188,7 +185,8 @@ class ReplayClient(ClientCodec):
                         return out
             else:
                 due = self._due(state.place, now)
-                if due > now or len(out) >= AT_ONCE:
+                # So many events are played in one go.
+                if due > now or len(out) >= 64:
                     self.wake_at = max(math.ceil(due), now)
                     return out
                 state.since = due

@@ -27,9 +27,6 @@ import pytest
 Log: TypeAlias = Sequence[Mapping[str, Any]]
 """A canonical log: its events in their order."""
 
-START_SECONDS = 60.0
-"""How long the command may take until it listens; a slow machine needs a few."""
-
 STOP_SECONDS = 10.0
 """How long the command may take to end before it is killed."""
 
@@ -184,7 +181,8 @@ class _Process:
         __tracebackhide__ = True
         stdout = self._process.stdout
         assert stdout is not None
-        ready, _, _ = select.select([stdout], [], [], START_SECONDS)
+        # A slow machine needs a few seconds.
+        ready, _, _ = select.select([stdout], [], [], 60.0)
         line = stdout.readline().strip() if ready else ""
         if not line:
             self.stop()

@@ -24,16 +24,7 @@ from proxy.base.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
-RATE = 0.5
-"""The share of streams that break."""
-
-MOST_BYTES = 3_000
-"""Bytes of a body before which it breaks: some events."""
-
 PAUSE_SECONDS = 1.0
-
-PIECES = 4096
-"""Bytes of a body that come in small pieces, before the rest comes as it is."""
 
 READ_BYTES = 64 * 1024
 
@@ -66,10 +57,12 @@ class StreamFaults:
         """Return what the next stream gets."""
         self._streams += 1
         source = random.Random(f"{self._seed}:{self._streams}")
-        if source.random() >= RATE:
+        # The share of streams that break.
+        if source.random() >= 0.5:
             return None
         kinds: tuple[Kind, ...] = ("cut", "reset", "pause", "pieces")
-        fault = StreamFault(source.choice(kinds), source.randrange(1, MOST_BYTES))
+        # It breaks after some events.
+        fault = StreamFault(source.choice(kinds), source.randrange(1, 3_000))
         _log.info("stream %d: %s after %d bytes", self._streams, fault.kind, fault.at)
         return fault
 
@@ -149,7 +142,8 @@ async def _break(
     while data:
         if fault is None:
             writer.write(data)
-        elif fault.kind == "pieces" and passed < PIECES:
+        # The rest comes as it is.
+        elif fault.kind == "pieces" and passed < 4096:
             for piece in _pieces(data):
                 writer.write(piece)
                 await writer.drain()
