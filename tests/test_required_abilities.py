@@ -15,9 +15,9 @@ from adapters.model.base import Ability, ClientCodec, Support
 from adapters.offline.moves.required_abilities import (
     WITNESSES,
     AbilityJudgement,
-    AbilityVerdict,
     RequiredAbilities,
     UsedAbility,
+    Verdict,
     judge,
     said_of_whole,
     witness,
@@ -248,9 +248,7 @@ def fixture_uses(dialect: str) -> Counter[UsedAbility]:
 def test_what_the_recordings_of_a_dialect_use_is_possible_there(dialect: str) -> None:
     found = fixture_uses(dialect)
     assert {use.area for use in found} >= {"interaction", "agent"}
-    impossible = {
-        use.name for use in found if judged(dialect, *use).verdict is AbilityVerdict.IMPOSSIBLE
-    }
+    impossible = {use.name for use in found if judged(dialect, *use).verdict is Verdict.IMPOSSIBLE}
     # A request of a kind that the codec does not know can be answered nowhere.
     assert impossible <= {"unknown"}
 
@@ -260,7 +258,7 @@ def test_every_use_in_any_recording_is_judged(dialect: str) -> None:
     for source in (*driven(), CANONICAL):
         for use in fixture_uses(source):
             verdict, consequence = judged(dialect, *use)
-            assert bool(consequence) == (verdict is not AbilityVerdict.WORKS)
+            assert bool(consequence) == (verdict is not Verdict.WORKS)
             assert consequence == "" or consequence.endswith(".")
             assert not consequence.endswith("..")
 
@@ -296,7 +294,7 @@ def test_what_the_recordings_of_one_dialect_use_that_another_cannot_do(
     found = {
         use.name
         for use in fixture_uses(source)
-        if judged(target, *use).verdict is AbilityVerdict.IMPOSSIBLE
+        if judged(target, *use).verdict is Verdict.IMPOSSIBLE
     }
     assert found == impossible
 
@@ -380,36 +378,34 @@ class _New:
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
-        (UsedAbility("command", "send_message"), AbilityJudgement(AbilityVerdict.WORKS)),
-        (UsedAbility("command", "send_message.edit_of"), AbilityJudgement(AbilityVerdict.WORKS)),
+        (UsedAbility("command", "send_message"), AbilityJudgement(Verdict.WORKS)),
+        (UsedAbility("command", "send_message.edit_of"), AbilityJudgement(Verdict.WORKS)),
         (
             UsedAbility("command", "send_message.retry_of"),
-            AbilityJudgement(AbilityVerdict.DIFFERS, "It has no field of its own there: a post."),
+            AbilityJudgement(Verdict.DIFFERS, "It has no field of its own there: a post."),
         ),
         (
             UsedAbility("command", "send_message.output_schema"),
-            AbilityJudgement(AbilityVerdict.IMPOSSIBLE, "It is refused: new: no schema."),
+            AbilityJudgement(Verdict.IMPOSSIBLE, "It is refused: new: no schema."),
         ),
-        (UsedAbility("interaction", "approval"), AbilityJudgement(AbilityVerdict.WORKS)),
+        (UsedAbility("interaction", "approval"), AbilityJudgement(Verdict.WORKS)),
         (
             UsedAbility("interaction", "secret"),
             AbilityJudgement(
-                AbilityVerdict.IMPOSSIBLE,
+                Verdict.IMPOSSIBLE,
                 "No agent there asks it in a way that can be answered: nobody asks for one.",
             ),
         ),
         (
             UsedAbility("interaction", "limit"),
             AbilityJudgement(
-                AbilityVerdict.IMPOSSIBLE, "No agent there asks it in a way that can be answered."
+                Verdict.IMPOSSIBLE, "No agent there asks it in a way that can be answered."
             ),
         ),
-        (UsedAbility("agent", "child agents"), AbilityJudgement(AbilityVerdict.WORKS)),
+        (UsedAbility("agent", "child agents"), AbilityJudgement(Verdict.WORKS)),
         (
             UsedAbility("agent", "structured results"),
-            AbilityJudgement(
-                AbilityVerdict.IMPOSSIBLE, "No event of the dialect `new` tells of it."
-            ),
+            AbilityJudgement(Verdict.IMPOSSIBLE, "No event of the dialect `new` tells of it."),
         ),
     ],
 )

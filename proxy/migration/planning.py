@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from adapters.model.base import ClientCodec
 from adapters.offline.moves.required_abilities import (
-    AbilityVerdict,
     RequiredAbilities,
     UsedAbility,
+    Verdict,
     judge,
     said_of_whole,
 )
@@ -67,7 +67,7 @@ class FindingOut(CountedOut):
     area: Literal["command", "interaction", "agent"]
     what: str
     times: int = 0
-    verdict: AbilityVerdict
+    verdict: Verdict
     consequence: str
 
 
@@ -251,7 +251,7 @@ class Planner:
             target=self._target.name,
             check=_target_out(self._checked),
             sessions=self._sessions,
-            impossible=sum(one.verdict is AbilityVerdict.IMPOSSIBLE for one in findings),
+            impossible=sum(one.verdict is Verdict.IMPOSSIBLE for one in findings),
             findings=findings,
             held=sorted(self._held.values(), key=lambda one: one.why),
             large=self._large,
@@ -276,7 +276,7 @@ class Planner:
                     consequence=judgement.consequence,
                 )
             )
-        order = list(AbilityVerdict)
+        order = list(Verdict)
         return sorted(found, key=lambda one: (order.index(one.verdict), one.area, one.what))
 
 

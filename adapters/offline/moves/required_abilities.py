@@ -34,7 +34,7 @@ class UsedAbility(NamedTuple):
     name: str
 
 
-class AbilityVerdict(enum.StrEnum):
+class Verdict(enum.StrEnum):
     """What becomes of a use on another backend."""
 
     IMPOSSIBLE = "impossible"
@@ -45,7 +45,7 @@ class AbilityVerdict(enum.StrEnum):
 class AbilityJudgement(NamedTuple):
     """A verdict and what follows from it, in a sentence; none where all stays as it is."""
 
-    verdict: AbilityVerdict
+    verdict: Verdict
     consequence: str = ""
 
 
@@ -318,28 +318,24 @@ def _judge_command(name: str, codec: ClientCodec, mapping: Mapping) -> AbilityJu
     command, _, part = name.partition(".")
     ability = codec.abilities[command]
     if ability.support is Support.IMPOSSIBLE:
-        return AbilityJudgement(AbilityVerdict.IMPOSSIBLE, f"It is refused: {ability.how}.")
+        return AbilityJudgement(Verdict.IMPOSSIBLE, f"It is refused: {ability.how}.")
     if not part:
         if ability.support is Support.EMULATED:
-            return AbilityJudgement(
-                AbilityVerdict.DIFFERS, f"It is done in another way: {ability.how}."
-            )
-        return AbilityJudgement(AbilityVerdict.WORKS)
+            return AbilityJudgement(Verdict.DIFFERS, f"It is done in another way: {ability.how}.")
+        return AbilityJudgement(Verdict.WORKS)
     try:
         codec.check(witness(name))
     except NotSupported as error:
-        return AbilityJudgement(
-            AbilityVerdict.IMPOSSIBLE, f"It is refused: {error.message.rstrip('.')}."
-        )
+        return AbilityJudgement(Verdict.IMPOSSIBLE, f"It is refused: {error.message.rstrip('.')}.")
     has_field = part not in WITNESSES.get(command, {}) or _names_of(
         mapping, f"command:{name.partition(' ')[0]}"
     )
     if has_field or ability.support is Support.EMULATED:
         # What is emulated is said of the command.
-        return AbilityJudgement(AbilityVerdict.WORKS)
+        return AbilityJudgement(Verdict.WORKS)
     row = _row_of(name, mapping)
     said = "" if row is None else f": {_said(row)}"
-    return AbilityJudgement(AbilityVerdict.DIFFERS, f"It has no field of its own there{said}.")
+    return AbilityJudgement(Verdict.DIFFERS, f"It has no field of its own there{said}.")
 
 
 def _row_of(name: str, mapping: Mapping) -> CommandMapping | None:
@@ -361,29 +357,25 @@ def _judge_interaction(name: str, codec: ClientCodec, mapping: Mapping) -> Abili
     if row is None or row.backend == Support.IMPOSSIBLE:
         why = "" if row is None else f": {_said(row)}"
         return AbilityJudgement(
-            AbilityVerdict.IMPOSSIBLE, f"No agent there asks it in a way that can be answered{why}."
+            Verdict.IMPOSSIBLE, f"No agent there asks it in a way that can be answered{why}."
         )
     if row.backend == Support.EMULATED:
-        return AbilityJudgement(
-            AbilityVerdict.DIFFERS, f"It is answered in another way: {_said(row)}."
-        )
+        return AbilityJudgement(Verdict.DIFFERS, f"It is answered in another way: {_said(row)}.")
     if " " in name and not _names_of(mapping, "interaction.requested.options"):
-        return AbilityJudgement(
-            AbilityVerdict.DIFFERS, "It is asked in words: no field has the options."
-        )
-    return AbilityJudgement(AbilityVerdict.WORKS)
+        return AbilityJudgement(Verdict.DIFFERS, "It is asked in words: no field has the options.")
+    return AbilityJudgement(Verdict.WORKS)
 
 
 def _judge_agent(name: str, codec: ClientCodec, mapping: Mapping) -> AbilityJudgement:
     if any(_names_of(mapping, canonical) for canonical in _AGENT[name]):
-        return AbilityJudgement(AbilityVerdict.WORKS)
+        return AbilityJudgement(Verdict.WORKS)
     if name == "files" and _names_of(mapping, "tool.returned.output"):
         return AbilityJudgement(
-            AbilityVerdict.DIFFERS,
+            Verdict.DIFFERS,
             "A result there is text or JSON: a file has no place of its own in it.",
         )
     return AbilityJudgement(
-        AbilityVerdict.IMPOSSIBLE, f"No event of the dialect `{codec.dialect}` tells of it."
+        Verdict.IMPOSSIBLE, f"No event of the dialect `{codec.dialect}` tells of it."
     )
 
 
