@@ -7,7 +7,7 @@
 An echo comes before or after the answer of its POST, over the stream or in a list, and has an id
 that nobody could know before. What it is of is told by a key: the type of the input and what it is
 about. One command may post several inputs, and each has an echo of its own: a `step` was taken, and
-another input of the same command follows. A command is settled once, whoever tells first.
+another input of the same command follows. A command is settled once, by what tells first.
 
 `adapters.driving.ledger` is the part where a backend shows a command once, as its receipt.
 """

@@ -111,7 +111,7 @@ class MessageQueue(CodecPart, Generic[M]):
         return found if found is not None and found.again.ready else None
 
     def turn_over(self) -> None:
-        """Hear that the turn is over that the next message may wait for."""
+        """Let the next message go, which may wait for the end of the turn."""
         if self.record.pending is not None:
             self.record.pending.again.let_go()
 
