@@ -20,7 +20,9 @@ import pytest
 from aiohttp import web
 
 from adapters.herm import routes as herm
-from adapters.herm.server import Envelope, HermEncoder, messages_of
+from adapters.herm.answers import messages_of
+from adapters.herm.server import HermEncoder
+from adapters.herm.writer import Envelope
 from adapters.model import events as ev
 from adapters.registry import DIALECTS
 from bench.resume import (
@@ -446,7 +448,8 @@ class NextHerm(HermEncoder):
     def envelopes(self, entry: ev.Entry) -> list[Envelope]:
         made = super().envelopes(entry)
         if entry.event.TYPE == "turn.ended":
-            self._write(entry.event, "agent.note", {"text": "over"})
+            self._w.write(entry.event, "agent.note", {"text": "over"})
+            self.next_cursor += 1
         return made
 
 

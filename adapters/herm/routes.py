@@ -6,8 +6,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from multidict import CIMultiDict
-
 from adapters.contract.faces import (
     Action,
     Example,
@@ -36,9 +34,11 @@ from adapters.contract.faces import (
     misdirected,
 )
 from adapters.contract.faces.answers import sse_headers
-from adapters.herm import requests, wire
-from adapters.herm.requests import HermCreate, HermRefusal, UserEvent
-from adapters.herm.server import USER_ID, HermEncoder, messages_of, session_object
+from adapters.herm import answers, interactions, requests, wire
+from adapters.herm.answers import USER_ID, HermRefusal, messages_of, session_object
+from adapters.herm.pages import EventsPage
+from adapters.herm.requests import HermCreate, UserEvent
+from adapters.herm.server import HermEncoder
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand, Archive, CreateSession, Delete, UpdateSession
 from adapters.model.events import Entry, InteractionRequested
@@ -51,9 +51,9 @@ _Events = tuple[UserEvent, ...]
 
 def _refuse(failure: RequestFailure) -> Response:
     if failure.error_id is None:
-        return requests.refusal(failure.error)
+        return answers.refusal(failure.error)
     text = f"This went wrong here; the log has it under `{failure.error_id}`."
-    return requests.refusal(DragomanError(text, code=ErrorCode.INTERNAL))
+    return answers.refusal(DragomanError(text, code=ErrorCode.INTERNAL))
 
 
 def _session(incoming: Incoming, _: object = None) -> Target:
@@ -63,13 +63,8 @@ def _session(incoming: Incoming, _: object = None) -> Target:
 # Agents (sections 2 and 2.1): a route has one.
 
 
-def _agent_object(place: RouteContext) -> dict[str, Any]:
-    backend = place.draw()
-    return requests.agent_object(backend.agent, backend.name, f"{backend.dialect}/{backend.name}")
-
-
 def _agents(_: Incoming, place: RouteContext) -> Response:
-    return requests.json_response(200, {"data": [_agent_object(place)], "nextCursor": None})
+    return answers.page_answer([format_json(answers.agent_object(place.draw()))], None)
 
 
 def _check_agent(incoming: Incoming, place: RouteContext) -> None:
@@ -85,18 +80,10 @@ def _check_agent(incoming: Incoming, place: RouteContext) -> None:
 
 def _agent(incoming: Incoming, place: RouteContext) -> Response:
     _check_agent(incoming, place)
-    return requests.json_response(200, _agent_object(place))
+    return answers.json_response(200, answers.agent_object(place.draw()))
 
 
 # Sessions (sections 2.2 and 2.3).
-
-
-def _parse_create(body: bytes, _: Incoming) -> HermCreate:
-    return requests.parse_create(body)
-
-
-def _new(_: Incoming, __: HermCreate) -> Target:
-    return FreshSession()
 
 
 def _open(_: Incoming, wanted: HermCreate, __: RouteContext) -> Opening:
@@ -113,34 +100,14 @@ def _object(seen: _Seen) -> dict[str, Any]:
     return session_object(seen.id, seen.state.status, *seen.told)
 
 
-def _created(_: Incoming, seen: _Seen, __: HermCreate, ___: SubmitResult) -> Response:
-    return requests.json_response(201, _object(seen))
-
-
-def _shown(_: Incoming, seen: _Seen, __: object, ___: SubmitResult) -> Response:
-    return requests.json_response(200, _object(seen))
-
-
-def _no_commands(_: Incoming, __: _Seen, ___: object) -> Sequence[AnyCommand]:
-    return ()
+def _shown(status: int, _: Incoming, seen: _Seen, __: object, ___: SubmitResult) -> Response:
+    return answers.json_response(status, _object(seen))
 
 
 def _update(_: Incoming, __: _Seen, wanted: HermCreate) -> Sequence[AnyCommand]:
     if wanted.title is None and wanted.metadata is None:
         return ()
     return [UpdateSession(title=wanted.title, metadata=wanted.metadata)]
-
-
-def _archive(_: Incoming, seen: _Seen, __: object) -> Sequence[AnyCommand]:
-    return [Archive()] if seen.state.archived_at is None else ()
-
-
-def _delete(_: Incoming, __: _Seen, ___: object) -> Sequence[AnyCommand]:
-    return [Delete()]
-
-
-def _deleted(_: Incoming, __: _Seen, ___: object, ____: SubmitResult) -> Response:
-    return Response(204)
 
 
 class _SessionsPage(SessionsPage):
@@ -180,8 +147,7 @@ class _SessionsPage(SessionsPage):
         cursor = None
         if self._more and self.before is not None:
             cursor = requests.make_cursor(self.before)
-        body = b'{"data":[%b],"nextCursor":%b}' % (b",".join(self._found), format_json(cursor))
-        return Response(200, CIMultiDict({"content-type": "application/json"}), body)
+        return answers.page_answer(self._found, cursor)
 
 
 def _sessions(incoming: Incoming) -> SessionsPage:
@@ -207,9 +173,7 @@ class _Conversation(LogReader[HermEncoder]):
 
     def add(self, entry: Entry) -> bool:
         assert self._encoder is not None
-        # What becomes of an input later changes none of its words.
-        made = [one for one in self._encoder.envelopes(entry) if not one.update]
-        if messages := messages_of(made):
+        if messages := messages_of(self._encoder.envelopes(entry)):
             self.out += self._comma + b",".join([format_json(message) for message in messages])
             self._comma = b","
         return True
@@ -218,15 +182,7 @@ class _Conversation(LogReader[HermEncoder]):
         self.out += b"]}"
 
 
-def _conversation(_: Incoming, seen: _Seen) -> LogReader[HermEncoder]:
-    return _Conversation(_object(seen))
-
-
 # Events (sections 3 and 4).
-
-
-def _parse_events(body: bytes, _: Incoming) -> _Events:
-    return requests.parse_events(body)
 
 
 def _needs(_: Incoming, wanted: _Events) -> Action:
@@ -235,7 +191,7 @@ def _needs(_: Incoming, wanted: _Events) -> Action:
 
 def _is_not_archived(_: Incoming, seen: _Seen, __: _Events) -> None:
     if seen.state.archived_at is not None:
-        raise HermRefusal(409, "archived", "The session is archived and takes no input.")
+        raise HermRefusal("archived", "The session is archived and takes no input.")
 
 
 def _commands(_: Incoming, seen: _Seen, wanted: _Events) -> Sequence[AnyCommand]:
@@ -251,50 +207,14 @@ def _commands(_: Incoming, seen: _Seen, wanted: _Events) -> Sequence[AnyCommand]
     steers = [event for event in wanted if event.type == "user.steer"]
     if steers and not seen.working and not any(e.type == "user.message" for e in wanted):
         text = "No turn is running; send a `user.message`."
-        raise HermRefusal(409, "no_turn_running", text)
-    return requests.to_commands(wanted, lookup)
-
-
-def _accepted(_: Incoming, seen: _Seen, __: _Events, done: SubmitResult) -> Response:
-    return requests.events_answer(seen.encoder.inputs(done.ids))
-
-
-class _EventsPage(LogReader[HermEncoder]):
-    """A page of the stored events (section 4.2)."""
-
-    headers: Mapping[str, str] = {}
-
-    def __init__(self, page: requests.Page) -> None:
-        self._page = page
-        self._encoder: HermEncoder | None = None
-        self._answer()
-
-    @property
-    def wanted(self) -> int | None:
-        return self._page.wanted
-
-    def begin(self, encoder: HermEncoder) -> None:
-        self._encoder = encoder
-        self._page.begin(encoder.next_cursor)
-
-    def add(self, entry: Entry) -> bool:
-        assert self._encoder is not None
-        return self._page.add(self._encoder.envelopes(entry))
-
-    def end(self) -> None:
-        self._page.end()
-        self._answer()
-
-    def _answer(self) -> None:
-        if self._page.wanted is None:
-            answer = self._page.answer()
-            self.headers, self.out = answer.headers, answer.body
+        raise HermRefusal("no_turn_running", text)
+    return interactions.to_commands(wanted, lookup)
 
 
 def _events(incoming: Incoming, seen: _Seen) -> LogReader[HermEncoder]:
     wanted = requests.parse_list(incoming.query, seen.id)
     newest = seen.encoder
-    return _EventsPage(requests.Page(wanted, newest.next_cursor - 1, newest.inputs_now()))
+    return EventsPage(wanted, newest.next_cursor - 1, newest.inputs_now())
 
 
 def _stream(incoming: Incoming, seen: _Seen, _: None) -> FrameRange:
@@ -313,14 +233,14 @@ def _stream(incoming: Incoming, seen: _Seen, _: None) -> FrameRange:
 # The rest.
 
 
-def _not_served(why: str, incoming: Incoming, _: RouteContext) -> Response:
-    return requests.not_served(incoming.method, incoming.path, why)
+def _not_served(incoming: Incoming, _: RouteContext) -> Response:
+    return answers.not_served(incoming.method, incoming.path)
 
 
 def _wrong_method(incoming: Incoming, names: Sequence[str]) -> Response:
     allowed = ", ".join(names)
     text = f"`{incoming.path}` takes {allowed}, not {incoming.method}."
-    response = requests.refusal(DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED))
+    response = answers.refusal(DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED))
     response.headers["Allow"] = allowed
     return response
 
@@ -328,10 +248,12 @@ def _wrong_method(incoming: Incoming, names: Sequence[str]) -> Response:
 def _nothing(incoming: Incoming, place: RouteContext) -> Response:
     asked, path = misdirected.known(FACE.routes), "/" + incoming.names["tail"]
     hint = misdirected.hint(asked, incoming.method, path, place)
-    return requests.no_route(incoming.method, incoming.path, hint)
+    return answers.no_route(incoming.method, incoming.path, hint)
 
 
+_AGENT = "/v1/agents/{agent}"
 _SESSION = "/v1/sessions/{session}"
+_EVENTS = f"{_SESSION}/events"
 
 
 def _is_events(body: Mapping[str, Any]) -> bool:
@@ -348,18 +270,18 @@ FACE = Face(
     wrong_method=_wrong_method,
     routes=(
         Route(method="GET", path="/v1/agents", needs=Action.READ, does=Static(_agents)),
-        Route(method="GET", path="/v1/agents/{agent}", needs=Action.READ, does=Static(_agent)),
+        Route(method="GET", path=_AGENT, needs=Action.READ, does=Static(_agent)),
         Route(
             method="POST",
-            path="/v1/agents/{agent}/sessions",
+            path=f"{_AGENT}/sessions",
             needs=Action.CREATE,
             does=Submit(
                 before=_check_agent,
-                body=RequestBody(_parse_create, takes="small"),
-                where=_new,
+                body=RequestBody(lambda body, _: requests.parse_create(body), takes="small"),
+                where=lambda _, __: FreshSession(),
                 opens=_open,
-                commands=_no_commands,
-                answer=_created,
+                commands=lambda _, __, ___: (),
+                answer=functools.partial(_shown, 201),
                 told=True,
             ),
         ),
@@ -368,7 +290,7 @@ FACE = Face(
             method="GET",
             path=_SESSION,
             needs=Action.READ,
-            does=History(_session, _conversation, told=True),
+            does=History(_session, lambda _, seen: _Conversation(_object(seen)), told=True),
         ),
         Route(
             method="PATCH",
@@ -376,10 +298,10 @@ FACE = Face(
             needs=Action.CONTROL,
             example=Example({"title": "x"}),
             does=Submit(
-                body=RequestBody(_parse_create, takes="small"),
+                body=RequestBody(lambda body, _: requests.parse_create(body), takes="small"),
                 where=_session,
                 commands=_update,
-                answer=_shown,
+                answer=functools.partial(_shown, 200),
                 waits=True,
                 repeats=False,
                 told=True,
@@ -389,56 +311,58 @@ FACE = Face(
             method="DELETE",
             path=_SESSION,
             needs=Action.CONTROL,
-            does=Submit(where=_session, commands=_delete, answer=_deleted, waits=True),
+            does=Submit(
+                where=_session,
+                commands=lambda _, __, ___: [Delete()],
+                answer=lambda _, __, ___, ____: Response(204),
+                waits=True,
+            ),
         ),
         Route(
             method="POST",
             path=f"{_SESSION}/archive",
             needs=Action.CONTROL,
-            does=Submit(where=_session, commands=_archive, answer=_shown, waits=True, told=True),
+            does=Submit(
+                where=_session,
+                commands=lambda _, seen, __: [Archive()] if seen.state.archived_at is None else (),
+                answer=functools.partial(_shown, 200),
+                waits=True,
+                told=True,
+            ),
         ),
         Route(
             method="POST",
-            path=f"{_SESSION}/events",
+            path=_EVENTS,
             needs=Action.WRITE,
             example=Example(
-                {
-                    "events": [
-                        {"type": "user.message", "content": [{"type": "text", "text": "hello"}]}
-                    ]
-                }
+                {"events": [{"type": "user.message", "content": wire.text_blocks("hello")}]}
             ),
             does=Submit(
-                body=RequestBody(_parse_events, takes="text"),
+                body=RequestBody(lambda body, _: requests.parse_events(body), takes="text"),
                 needs=_needs,
                 where=_session,
                 admit=_is_not_archived,
                 commands=_commands,
-                answer=_accepted,
+                answer=lambda _, seen, __, done: answers.events_answer(
+                    seen.encoder.inputs(done.ids)
+                ),
                 looks_before=True,
                 looks_after=True,
             ),
         ),
+        Route(method="GET", path=_EVENTS, needs=Action.READ, does=History(_session, _events)),
         Route(
             method="GET",
-            path=f"{_SESSION}/events",
-            needs=Action.READ,
-            does=History(_session, _events),
-        ),
-        Route(
-            method="GET",
-            path=f"{_SESSION}/events/stream",
+            path=f"{_EVENTS}/stream",
             needs=Action.READ,
             does=Stream(_session, _stream),
         ),
         *(
-            Route(
-                method=method,
-                path=f"/v1{path}",
-                needs=Action.READ,
-                does=Static(functools.partial(_not_served, why)),
+            Route(method=method, path=path, needs=Action.READ, does=Static(_not_served))
+            for method, path in (
+                *(("POST", "/v1/agents"), ("PATCH", _AGENT), ("DELETE", _AGENT)),
+                ("POST", f"{_AGENT}/archive"),
             )
-            for method, path, why in requests.NOT_SERVED
         ),
         Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Static(_nothing)),
     ),

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from adapters.captures.secrets import DeltaFormat
+from adapters.model.events import Event, text_of
 from adapters.wire.url_paths import path_of
 
 DIALECT = "herm"
@@ -56,6 +57,29 @@ def text_blocks(text: str) -> list[dict[str, str]]:
         return [{"type": "text", "text": text}]
     starts = range(0, len(text), MAX_BLOCK_TEXT)
     return [{"type": "text", "text": text[start : start + MAX_BLOCK_TEXT]} for start in starts]
+
+
+def blocks_of(content: tuple[Any, ...] | None) -> list[dict[str, str]]:
+    """Return a content as text blocks; a file is a marker with its name and type (section 3.1)."""
+    return [block for part in content or () for block in text_blocks(text_of((part,)))]
+
+
+def is_native(event: Event) -> bool:
+    """Say whether an event was made of what a Herm sent."""
+    return event.native is not None and event.native.dialect == DIALECT
+
+
+def event_id(session: str, sequence: object) -> str:
+    """Return the id of an envelope."""
+    return f"evt_{session}_{sequence}"
+
+
+def position_of(event_id_: str, session: str) -> int | None:
+    """Return the sequence that an envelope id of a session names; None for any other id."""
+    digits = event_id_.removeprefix(event_id(session, ""))
+    if digits == event_id_ or not (digits.isascii() and digits.isdigit()) or len(digits) > 15:
+        return None
+    return int(digits)
 
 
 def text_of_blocks(content: object) -> str:

@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.herm.server import (
-    REQUESTS_KEPT,
-    HermEncoder,
-    messages_of,
-    position_of,
-    session_object,
-)
+from adapters.herm.answers import messages_of, session_object
+from adapters.herm.hitl import REQUESTS_KEPT
+from adapters.herm.server import HermEncoder
+from adapters.herm.wire import position_of
 from adapters.model import events as ev
 from adapters.model.base import EncoderContext
 from adapters.model.normalizer import ABANDONED
