@@ -85,8 +85,8 @@ class Turn:
         self.firehose = False
         self._last_stamp = 0
         self._block = 0
-        # Blocks of different turns end at different times, as those of people do: a load of which
-        # every tenth part comes at once would measure that.
+        # Blocks of different turns end at different times, as those of people do: a load that
+        # comes by a tenth at once would measure that.
         self._left_in_block = BLOCK_DELTAS - number * 7 % BLOCK_DELTAS
         self._templates: Iterator[tuple[bytes, bytes]] = itertools.cycle(_DELTAS)
 
@@ -119,7 +119,7 @@ class Turn:
         self.connection.turn = None
 
     def pump(self) -> None:
-        """Write deltas as fast as the peer takes them, until none is left."""
+        """Write deltas as fast as the peer takes them, until nothing is left."""
         if self.connection.turn is not self or self.connection.paused:
             return
         # One stamp for all: a firehose measures a rate, and a clock call per event costs the core.

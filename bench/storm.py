@@ -4,7 +4,7 @@
 `storm`: 1,000 clients, a third of each face, come within a second, each with a cursor of its own in
 a session of its own that is in the journal only, while 50 others read running turns. `idle`: 5,000
 streams that wait, 20 that run, and how long a stop takes. `start`: a start with a journal of
-100,000 sessions, of which 100 have an open turn. Server and load run on a core each where there are
+100,000 sessions; 100 of them have an open turn. Server and load run on a core each where there are
 two.
 """
 

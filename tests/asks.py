@@ -48,7 +48,7 @@ def _ask(example: Example) -> Ask:
 
 def _examples() -> dict[tuple[str, str], Ask]:
     """Return what the examples of all faces ask, by method and path. Two that have the same path
-    are asked with the members of both, of which each takes its own."""
+    are asked with the members of both, and each takes its own."""
     found: dict[tuple[str, str], Ask] = {}
     for route in _routes():
         for path in (route.path,) if route.path else ("", "/"):

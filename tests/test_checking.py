@@ -517,7 +517,7 @@ def test_each_thing_that_fails_has_a_kind_in_the_log() -> None:
 
 @contextlib.asynccontextmanager
 async def started(**given: Any) -> AsyncIterator[str]:
-    """A server of which one backend is down."""
+    """A server with one backend that is down."""
     stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
     settings = Settings(
         server=ServerSettings(listen=f"{HOST}:0"),

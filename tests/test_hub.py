@@ -69,7 +69,7 @@ End = Literal["turn", "session"] | None
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What one entry gives: so many frames, of which the last one may end something."""
+    """What one entry gives: so many frames, and the last one may end something."""
 
     frames: int = 1
     end: End = None

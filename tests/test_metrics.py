@@ -215,7 +215,7 @@ async def test_what_is_wrong_with_a_backends_frames_is_counted(
     settlement = ev.InputSettled(thread_id=ev.MAIN, command_id="c-nobody", outcome="taken")
     await live.tell([ev.Gap(thread_id=ev.MAIN, reason="a test"), settlement, settlement])
     assert [counted(f"dragoman_{name}_total", dialect="engine") for name in names] == [1, 1, 1]
-    # What comes from elsewhere, or is not the backend's fault, is none of these.
+    # What comes from elsewhere, or is not the backend's fault, is not one of these.
     mine = ev.Native(thread_id=ev.MAIN, dialect="engine", name="x", frame={}, synthetic=True)
     said = ev.ErrorReported(thread_id=ev.MAIN, code="backend_protocol", message="m")
     other = ev.ErrorReported(thread_id=ev.MAIN, code="internal", message="m", synthetic=True)

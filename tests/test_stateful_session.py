@@ -722,7 +722,7 @@ class SessionMachine(RuleBasedStateMachine):
             if frame.cursor < reader.start:
                 continue
             if not taken.startswith(frame.data):
-                # Less than one frame is none.
+                # Less than one frame does not count.
                 break
             taken = taken[len(frame.data) :]
             reader.start = frame.cursor + 1
@@ -1043,7 +1043,7 @@ class SessionMachine(RuleBasedStateMachine):
                     assert (model.gone, model.talk.turn) == ("expired", None)
                     self.settled(model)
             if done:
-                # A crash may have left a session of which nobody was told.
+                # A crash may have left a session that nobody was told about.
                 known = {one.row.id for one in doomed} & {model.id for model in there}
                 assert known == {model.id for model in there if model.gone}
 

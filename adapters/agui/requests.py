@@ -1,4 +1,4 @@
-"""Reads a `RunAgentInput`: the whole conversation comes with each run, of which little is new.
+"""Reads a `RunAgentInput`: the whole conversation comes with each run, and little is new.
 
 New are the words of the person behind the last message of the agent, and what answers an open
 request. So only those are read, whatever stands before them. A member that is null counts as left

@@ -1,4 +1,4 @@
-"""Reads what a page posts: the whole conversation comes with each request, of which little is new.
+"""Reads what a page posts: the whole conversation comes with each request, and little is new.
 
 New are the words of the person at the end, and what answers an open request. A member that is null
 counts as left out, what is unknown is skipped, and what is known and wrong is refused. No refusal

@@ -1,4 +1,4 @@
-"""What the encoder knows of a session: one typed state, of which snapshots are made."""
+"""What the encoder knows of a session: one typed state, which snapshots copy."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ What cannot be decided is told as a `gap`, and all that may be new is taken:
 
 And what is not known to be undecidable, because the Engine tells no times (section 8.1 does): where
 frames expire or another client runs turns of the same task, and turns look alike up to the place,
-the last of them is taken for ours; where turns are equal to their ends, none is new.
+the last of them is taken for ours; where turns are equal to their ends, no turn is new.
 
 When to decide is a question of its own: a replay that ends without the place, or would leave a gap,
 is read again, and believed when it has been the same three times; one that does not end is waited
 for.
 
 Why one room: the evidence for one place is one algorithm; its pieces share prints and trails, and
-none is of use to others.
+nobody else uses them.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class StreamPosition:
             self.near.add(mark)
 
     def count_garbled(self, mark: int, *, framed: bool) -> None:
-        """Take a frame that cannot be decoded; not `framed` where it is none at all."""
+        """Take a frame that cannot be decoded; not `framed` where framing failed too."""
         self.frames += framed
         for trail in (self.far, self.near):
             if trail is not None:

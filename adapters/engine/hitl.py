@@ -29,7 +29,7 @@ def requested(w: EngineWriter, event: ev.InteractionRequested) -> None:
 
 
 def _show_next(w: EngineWriter) -> None:
-    """Show the oldest open request, if none is shown."""
+    """Show the oldest open request, unless one is shown already."""
     s = w.s
     if s.shown is None and s.requests:
         s.shown, request = next(iter(s.requests.items()))

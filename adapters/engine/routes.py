@@ -71,7 +71,7 @@ def _check(message: SendMessage, backends: Sequence[Backend]) -> None:
     """Refuse what a backend would ignore that is not an Engine.
 
     Raises:
-        NotSupported: one is none.
+        NotSupported: one is not an Engine, and the message has what only an Engine knows.
     """
     named = requests.for_engine_only(message)
     for backend in backends:

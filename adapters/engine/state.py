@@ -1,4 +1,4 @@
-"""What the encoder knows of a task: one typed record, of which snapshots are made."""
+"""What the encoder knows of a task: one typed record, which snapshots copy."""
 
 from __future__ import annotations
 

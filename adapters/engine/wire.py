@@ -46,8 +46,8 @@ def is_native(event: Event) -> bool:
 
 
 def parse_time(value: object) -> int | None:
-    """Return an ISO 8601 time of a payload as Unix milliseconds, or None where it is none (section
-    8.1).
+    """Return an ISO 8601 time of a payload as Unix milliseconds, or None where it is not one
+    (section 8.1).
     """
     if not isinstance(value, str):
         return None

@@ -559,7 +559,7 @@ _RESERVED = [
         *("2002::/16", "fc00::/7", "fe80::/10", "ff00::/8"),
     )
 ]
-"""Hosts that a callback may not name; loopback, for local development, is none of them (0.80.1)."""
+"""Hosts that a callback may not name; loopback, for local development, is not among them (0.80.1)."""
 
 
 def _callback(members: _Json, *, by_id: bool) -> _Json | None:

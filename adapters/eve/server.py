@@ -136,8 +136,8 @@ class _EveEncoderState:
     # is the end of a turn that is over and goes on here with such a message.
     beside: dict[str, bool] = dataclasses.field(default_factory=dict)
     folded: dict[str, Any] | None = None
-    # The members of the source of a turn that has begun, and of which nobody has said yet whose it
-    # is: its first record names that.
+    # The members of the source of a turn that has begun and whose owner is not known yet: its
+    # first record names it.
     opening: dict[str, Any] | None = None
     pause_follows: bool = False
     step_failed: bool = False
@@ -555,8 +555,8 @@ class EveEncoder(Encoder):
             self._write("turn.waiting", self._waiting_on("input"))
 
     def _ends_unseen(self, event: ev.TurnEnded) -> bool:
-        """Say whether a turn ends of which this face has shown the end already, at its pause, and
-        for whose end nobody waits. An empty turn would be taken for the answer to the next message
+        """Say whether the turn that ends is not to be shown: this face has shown its end already, at
+        its pause, and nobody waits for another one. An empty turn would be taken for the answer to the next message
         by clients up to 0.44, which read to the first boundary (sections 7.5 and 7.6); real servers
         of such turns say nothing either (section 8.2)."""
         s = self._s
@@ -606,7 +606,7 @@ class EveEncoder(Encoder):
         s.folded = {"outcome": event.outcome, "error": error}
 
     def _end_folded(self, folded: dict[str, Any]) -> None:
-        """End a turn that went on for a message of which nothing came."""
+        """End a turn that went on for a message that came to nothing."""
         error = None if folded["error"] is None else ev.ErrorInfo(**folded["error"])
         self._end_with_beside(folded["outcome"], error)
 

@@ -278,7 +278,7 @@ class ClientCodec(Stored, abc.ABC):
         """Take the time; called at `wake_at` or later."""
 
     def look(self, now: int) -> bool:
-        """Ask the backend how the turn stands, of which its streams tell nothing: the calls come
+        """Ask the backend how the turn stands, since its streams do not tell: the calls come
         with `take_calls`. Return whether the streams are to be broken, and so opened anew where
         they were read.
         """

@@ -388,7 +388,7 @@ class _RecordedSource:
 
     @property
     def looks(self) -> str | None:
-        """Return what the body looks like, where it is none of the dialect."""
+        """Return what the body looks like, where it is not one of the dialect."""
         looks = describe_input(self._head)
         if self._reading is not None and self._reading.known:
             # A log of ours has types that an eve has too.

@@ -47,7 +47,7 @@ nothing else tells a client that stops from one that comes back."""
 
 MEMORY = "memory"
 PAGE = "page"
-"""The setting of whose history counts: the session's, or that which comes with each request."""
+"""Which history counts: the session's, or the one that comes with each request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ class InputBatches(Generic[NotesT]):
     def settled(self, event: ev.InputSettled) -> tuple[PendingInput, ev.ErrorInfo | None] | None:
         """Return an input whose fate is known now, and what it failed with, if it did.
 
-        A message that was taken is received, which is what its stream waits for: none is returned.
+        None for a message that was taken: its receipt follows, and its stream waits for that.
         """
         pending = self.awaited.get(event.command_id)
         if pending is None or (event.outcome == "taken" and pending.message):

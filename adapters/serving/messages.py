@@ -80,8 +80,8 @@ class SaidMessages:
         self.again = [known for known in self.again if known not in ids]
 
     def settle(self, ids: Collection[str], event: InputSettled) -> None:
-        """Record that messages came to nothing. One of which nobody knows what became is not said
-        again by itself: the backend may have it."""
+        """Record that messages came to nothing. One with an unknown fate is not said again by
+        itself: the backend may have it."""
         if event.outcome == "unknown" or not _passes(event):
             return
         self.ids = [known for known in self.ids if known not in ids]

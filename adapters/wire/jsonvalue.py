@@ -217,7 +217,7 @@ def text_of(value: object) -> str | None:
 
 
 def name_of(value: object) -> str | None:
-    """Return a member that is an id or a name, or None where it is none or far too long."""
+    """Return a member that is an id or a name, or None where it is not one or is far too long."""
     return value if isinstance(value, str) and 0 < len(value) <= MOST_NAME else None
 
 

@@ -47,7 +47,7 @@ def path_of(base: str, *names: str) -> str:
 
 def segments_of(path: str) -> tuple[str, ...] | None:
     """Return the decoded segments of a path that is written as on the wire; None for one that has
-    a segment which is none, a query, or does not begin with a slash."""
+    a bad segment or a query, or does not begin with a slash."""
     first, *parts = path.split("/")
     if first or not parts or "?" in path or "#" in path:
         return None

@@ -160,7 +160,7 @@ def _read(kind: type[T], value: Any) -> T:
 
 
 def _checks(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
-    # Without the names in the class: `SessionRow.bytes` is none of the types.
+    # Without the names in the class: `SessionRow.bytes` is not a type.
     hints = get_type_hints(kind, localns={})
     strict = ConfigDict(strict=True)
     return {
@@ -245,7 +245,7 @@ def _count(value: object, place: str) -> int:
 
 
 class Unpacker:
-    """Reads an archive line by line, and checks what each line is and that none is missing.
+    """Reads an archive line by line, and checks what each line is and that no line is missing.
 
     What is in the entries it does not look at.
     """

@@ -120,8 +120,8 @@ async def pack(journal: Journal, name: str) -> Packed:
     """Return a session that can be written.
 
     Raises:
-        DragomanError: it is not there, something is under way in it, or it is not known of which
-            dialect its backend is.
+        DragomanError: it is not there, something is under way in it, or the dialect of its
+            backend is not known.
     """
     row, state, size, digest = await _resting(journal, name)
     known = {backend.name: backend.dialect for backend in await journal.known_backends()}

@@ -50,8 +50,8 @@ REQUESTS_KEPT = 64
 class SeenRequest:
     """A request that was accepted. `ids` are those of its commands, `id` is its own.
 
-    `body` is None where it is not compared: it held a secret, of which not even a hash is kept, or
-    it was not done, or has `names`, which stand for it. `lost_at` is when its reply broke off,
+    `body` is None where it is not compared: it held a secret, and then not even a hash is kept,
+    or it was not done, or has `names`, which stand for it. `lost_at` is when its reply broke off,
     `retry` the number of the last try that was answered with it.
     """
 

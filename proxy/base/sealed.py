@@ -8,7 +8,7 @@ no longer in memory cannot leak from a dump of it.
 The end of a delta that may be the beginning of a value waits for the next delta of its block, or
 for what else its thread says.
 
-This does not find a value of which only a part is there (a frame that was cut), a value that is
+This does not find a part of a value (in a frame that was cut), a value that is
 spelled otherwise than JSON, URLs and base64 spell it, a number, or a value in a later turn or after
 a restart. The names of members and the protocol's own strings stay: a password may be a word of the
 dialect.

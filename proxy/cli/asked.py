@@ -74,7 +74,7 @@ def _offered(option: JsonObject) -> str:
 
 
 def _wrapped(text: str, before: str, columns: int) -> list[str]:
-    """Return a text in lines, of which no word is broken."""
+    """Return a text in lines that break no word."""
     return textwrap.wrap(
         text,
         max(columns, len(before) + 20),
@@ -131,7 +131,7 @@ def _pasted(word: str) -> bool:
 
 
 def _command(asked: JsonObject, words: list[str], url: str, columns: int) -> Iterator[str]:
-    """Yield a command, on as many lines as it needs, of which no word is broken."""
+    """Yield a command on as many lines as it needs, without breaking a word."""
     ids = [str(asked.get("session_id")), str(asked.get("request_id"))]
     if not all(map(_pasted, ids)):
         return
@@ -144,8 +144,8 @@ def _command(asked: JsonObject, words: list[str], url: str, columns: int) -> Ite
 
 
 def command_lines(parts: Sequence[str], columns: int, begin: str) -> Iterator[str]:
-    """Yield a command behind what a line begins with, on as many lines as it needs, of which no
-    word is broken."""
+    """Yield a command behind what a line begins with, on as many lines as it needs, without
+    breaking a word."""
     *units, last = _units([shlex.quote(part) for part in parts])
     line = begin
     for unit in units:

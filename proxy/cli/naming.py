@@ -1,6 +1,6 @@
 """Which session is meant: by its id or what that begins with, its title, or another of its names.
 
-Who asks tries the name as an id first: only one that is none costs a question more.
+Who asks tries the name as an id first: only a name that is not an id costs a question more.
 """
 
 from __future__ import annotations

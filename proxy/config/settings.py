@@ -93,7 +93,7 @@ class Address(NamedTuple):
 
     @property
     def reached(self) -> Self:
-        """The address at which this machine reaches it: one for all addresses is none to ask."""
+        """The address at which this machine reaches it: 0.0.0.0 is not an address to connect to."""
         return self._replace(host=_ANY_HOST.get(self.host, self.host))
 
     @property
@@ -893,7 +893,7 @@ def load_settings(
 
 
 def load_address(path: Path | None, environ: Mapping[str, str]) -> Address:
-    """Return where a server listens that has this configuration, of which nothing else is checked:
+    """Return where a server listens that has this configuration. Nothing else in it is checked:
     who asks for its health needs no credentials.
 
     Raises:

@@ -1651,7 +1651,7 @@ async def document(request: web.Request) -> web.StreamResponse:
 
 
 async def unknown(request: web.Request) -> web.StreamResponse:
-    """Answer a path that is none of ours, or a method that a path does not have."""
+    """Answer a path that is not one of ours, or a method that a path does not have."""
     _principal(request)
     asked = [KnownPath(endpoint.method, f"/api/v1{endpoint.path}") for endpoint in ENDPOINTS]
     if allowed := fitting(asked, request.path):

@@ -143,7 +143,7 @@ async def exported_frames(journal: Journal, name: str) -> AsyncIterator[bytes]:
     Raises:
         SessionNotFound: there is none, or it was deleted.
         SessionExpired: it is no longer kept.
-        DragomanError: none is there.
+        DragomanError: no source frame is kept.
     """
     row = await _row(journal, name)
     found = False

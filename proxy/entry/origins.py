@@ -1,5 +1,5 @@
 """Lets the web pages of configured origins use this server from their browsers (the CORS protocol
-of the Fetch standard); nothing here runs where none is configured.
+of the Fetch standard); nothing here runs where no origin is configured.
 
 No cookie is ever read here, so `Access-Control-Allow-Credentials` is never sent: a page sends its
 key in a header, as every frontend does.

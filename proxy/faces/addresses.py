@@ -178,14 +178,14 @@ def _astray(dialect: str, incoming: Incoming, place: RouteContext) -> Response:
 
 
 def _below(rest: str, asked: Sequence[KnownPath]) -> str | None:
-    """Return the path of a face that the rest of an address is, None where it is none."""
+    """Return the path of a face that the rest of an address is, None where it is not one."""
     if rest in ("", "/"):
         return None
     return rest if fitting(asked, rest) else meant(asked, rest)
 
 
 def nothing(request: web.Request) -> DragomanError:
-    """Return the error for an address that is none of ours."""
+    """Return the error for an address that is not one of ours."""
     path = request.path[:SHOWN]
     clean = path.rstrip("/")
     if clean in _OPEN:
@@ -219,7 +219,7 @@ def of_a_frontend(request: web.Request) -> DragomanError | None:
 
 
 def _without_base(path: str) -> str | None:
-    """Return what is missing before a path of a face, None where it is none."""
+    """Return what is missing before a path of a face, None for any other path."""
     for dialect, face in faces().items():
         if path.startswith(f"/{dialect}/to/"):
             return f"`/as` is missing: write `/as{path}`"

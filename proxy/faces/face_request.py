@@ -362,7 +362,7 @@ class RoutePlace:
         """Return the address that was asked for.
 
         Raises:
-            ValueError: `Host` is none.
+            ValueError: `Host` is not a host.
         """
         return str(self.request.http.url)
 

@@ -83,7 +83,7 @@ def _passed(act: Forward, answer: Response) -> web.Response:
 
 async def _address(request: FaceRequest, act: Forward) -> tuple[BackendSettings, str] | None:
     """Return the backend whose own address a token of ours stands for, and the path of that; None
-    for a token that is none of ours.
+    for a token that is not one of ours.
 
     A route may have several backends: the one that waits for the callback is the session's.
     """

@@ -83,7 +83,7 @@ WRITE_BYTES = 32 * 1024
 
 LARGE_BYTES = 2 * WRITE_BYTES
 """Bytes above which a write takes its turn: with readers by the hundred a larger one is more than a
-turn's work, and none is in the way of a model that writes text."""
+turn's work, and no write of a model that writes text is as large."""
 
 AT_ONCE_BYTES = 512 * 1024
 """Bytes of all readers together that a write may still have where it is larger than that.
@@ -152,7 +152,7 @@ class Feed:
         catches up later."""
         if not entries or entries[0].seq != self._seq + 1:
             if entries and entries[-1].seq <= self._seq:
-                # Who came meanwhile has made the feed read them, of which the others do not know.
+                # A reader that came meanwhile made the feed read them, and the others do not know.
                 for reader in self.readers:
                     reader.wake()
             return

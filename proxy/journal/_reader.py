@@ -420,7 +420,7 @@ def read_events(
 
 
 class _Joiner:
-    """Joins the rows of a session to chunks, and checks that none is missing."""
+    """Joins the rows of a session to chunks, and checks that no row is missing."""
 
     def __init__(self, session: int, after: int, limit: int, limit_rows: int | None) -> None:
         self.wanted = after + 1

@@ -300,7 +300,7 @@ class SqliteJournal(Journal):
                 metrics.count_failed_read(error)
                 raise
             except UNREADABLE as error:
-                # A text that is none, a number where a text was stored.
+                # A text that is not UTF-8, or a number where a text was stored.
                 failure = damaged(f"a row of `{self._path}`", error)
                 metrics.count_failed_read(failure)
                 raise failure from error

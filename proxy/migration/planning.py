@@ -174,8 +174,8 @@ def _codec(backend: BackendSettings) -> ClientCodec:
 
 
 class Planner:
-    """Reads the sessions whose newest leg is on one backend, and makes the plan for another, of
-    which `checked` was found, or which was not asked."""
+    """Reads the sessions whose newest leg is on one backend, and makes the plan for another one.
+    `checked` is what was found of that one, None where it was not asked."""
 
     def __init__(
         self, source: BackendSettings, target: BackendSettings, checked: CheckResult | None

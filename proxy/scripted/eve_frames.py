@@ -1,7 +1,7 @@
 """The records of the scripted eve: each is a record of a recorded stream, by generation.
 
-A template keeps its `data` as it stands in its source, but for stack traces, of which the first
-line is left. A test finds every template in the recording, a file below `fixtures/wire/eve`, that
+A template keeps its `data` as it stands in its source, but stack traces are cut to their
+first line. A test finds every template in the recording, a file below `fixtures/wire/eve`, that
 it names.
 
 Why one room: it is a table of records.

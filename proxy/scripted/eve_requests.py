@@ -66,7 +66,7 @@ class ScriptedStreamQuery:
 
 
 def parse_body(body: bytes) -> Any:
-    """Return the JSON of a body; raises `Refusal` where it is none."""
+    """Return the JSON of a body; raises `Refusal` where it is not JSON."""
     try:
         return json.loads(body)
     except ValueError:
@@ -118,7 +118,7 @@ def parse_follow_up(body: bytes, *, tokens: bool) -> EvePost:
     elif token is not None:
         raise bad("Session-ID routes do not accept 'continuationToken'.")
     if value.get("message") in ("", []):
-        # What is empty is none.
+        # An empty message counts as absent.
         value = {name: member for name, member in value.items() if name != "message"}
     responses = value.get("inputResponses")
     if "message" in value and responses is not None and not tokens:

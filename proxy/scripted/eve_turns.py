@@ -786,7 +786,7 @@ class EveWorker:
     async def _wait_for_all(
         self, requests: Sequence[Mapping[str, Any]]
     ) -> tuple[dict[str, EveAnswer], EveInput | None]:
-        """Take answers until none is open, or, in a held turn, a message comes; what comes in one
+        """Take answers until no request is open, or a message comes in a held turn; what comes in one
         post is one step, and a pause follows it only where some are open still."""
         answers: dict[str, EveAnswer] = {}
         while len(answers) < len(requests):

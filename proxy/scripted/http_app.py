@@ -178,7 +178,7 @@ class StreamBody:
         self._bytes += len(data)
 
     async def _before(self, frame: bytes) -> None:
-        """Do what the fault does before a frame; an empty one when none is there yet."""
+        """Do what the fault does before a frame; an empty one before the first."""
         match self._fault:
             case StreamEnd(after_event=place) if place == self._events:
                 await self._end(self._fault)

@@ -1,7 +1,7 @@
 """Reads the two sides of a comparison from their files, and writes what differs for a CI.
 
 A capture and a canonical log are known by their first line; a HAR, a cassette and what `curl -i`
-wrote by how they begin. What is none of these is read as a recorded body of the dialect that is
+wrote by how they begin. Anything else is read as a recorded body of the dialect that is
 named.
 """
 
@@ -56,7 +56,7 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> SessionLog:
     """Read a capture, a canonical log, or else a body of `dialect`.
 
     Raises:
-        Unreadable: it is none of these, it has no log, or it breaks off.
+        Unreadable: it is in none of these forms, it has no log, or it breaks off.
         NotSupported: bodies of the dialect cannot be read.
     """
     start = stream.tell() if stream.seekable() else None

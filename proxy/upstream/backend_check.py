@@ -70,7 +70,8 @@ class CheckResult:
     @property
     def notices(self) -> list[str]:
         """Say what could not be learned of the backend, a sentence each; nothing where it failed.
-        That a stream is not asked for is none: it would have an effect at most backends."""
+        That no stream is asked for is not one of them: it would have an effect at most
+        backends."""
         if self.failed is not None:
             return []
         open_ = {"credential": self.credential, "dialect": self.speaks}
@@ -212,7 +213,7 @@ class _BackendCheck:
         return credential, speaks, await self._streaming(probe, body)
 
     async def _stranger(self, probe: Probe, answer: Response) -> Sequence[Finding]:
-        """Return the findings where the first answer is none of the dialect."""
+        """Return the findings where the first answer is not one of the dialect."""
         for name, dialect in DIALECTS.items():
             other = dialect.probe
             if other is None or other is probe:

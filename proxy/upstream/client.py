@@ -1,7 +1,7 @@
 """One exchange with a backend: a `Call` out, a head and a body back.
 
-The backend's credentials are added here and nowhere else. They never follow a redirect, as none is
-followed. What aiohttp raises becomes `UpstreamError`s that say whether the request may have
+The backend's credentials are added here and nowhere else. They never follow a redirect, since the
+client follows none. What aiohttp raises becomes `UpstreamError`s that say whether the request may have
 arrived.
 """
 

@@ -52,7 +52,7 @@ async def test_an_administrator_lists_and_reads_the_sessions_of_everybody(
     ann, bob = await of_both(dragoman)
     everybodys = [(ann, "ann"), (bob, "bob")]
     assert await listed(dragoman) == await listed(dragoman, "?all=1") == everybodys
-    # Its own, of which there are none.
+    # It has none of its own.
     assert await listed(dragoman, "?all=0") == []
     assert await listed(dragoman, key="k-ann") == everybodys[:1]
     assert (await ask(dragoman, "GET", "/sessions?all=1", "k-ann"))[0] == 403

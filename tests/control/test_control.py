@@ -302,7 +302,7 @@ async def test_a_reconnecting_reader_goes_on_behind_its_last_id(dragoman: Proxie
     assert await seqs("", "4") == everything[4:]
     # An EventSource repeats the URL that it began with.
     assert await seqs("?after=2", "4") == everything[4:]
-    # What is not an id of ours is none.
+    # What is not an id of ours counts as absent.
     assert await seqs("?after=2", "later") == everything[2:]
     assert await seqs("", "9" * 5000) == everything
 

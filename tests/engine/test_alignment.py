@@ -84,7 +84,7 @@ LOST = Body("lost")
 
 
 def read_body(session: Session, body: Body, conversation: Sequence[Turn], number: int) -> None:
-    """Read one body of a conversation of which that many turns have begun."""
+    """Read one body of a conversation in which that many turns have begun."""
     if body.of == "lost":
         command_id = session.accept(MESSAGE)
         session.codec.submit(command_id, MESSAGE)

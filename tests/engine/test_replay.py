@@ -288,7 +288,7 @@ def test_replay_is_asked_for_from_just_before_the_newest_time() -> None:
     (call,) = session.codec.streams()
     assert call.request.path == "/execute/replay"
     assert call.stream
-    # created_at of the request is the newest time; a heartbeat's is none.
+    # created_at of the request is the newest time; a heartbeat's does not count.
     assert call.request.query["after"] == str(START + 2309)
     assert call.request.query["task_id"] == "ops-33"
 

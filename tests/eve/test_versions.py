@@ -116,7 +116,7 @@ def test_nothing_is_said_into_a_session_whose_stream_is_not_read_not_after_a_res
             with pytest.raises(NotSupported):
                 codec.submit("c", command)
         assert codec.recover("c", MESSAGE) is None
-        # What is kept here is none of the backend's business.
+        # What is kept here does not concern the backend.
         codec.check(cmd.UpdateSession(title="A title"))
 
 

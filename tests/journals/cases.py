@@ -126,7 +126,7 @@ async def custom(talk: Talk) -> None:
 
 
 async def _lost(talk: Talk, route: str, send: Callable[[], Awaitable[None]], taken: bool) -> None:
-    """Send something of which is not known whether it was taken."""
+    """Send something, without learning whether it was taken."""
     await talk.house.calm()
     size = talk.scripted.size()
     talk.scripted.lose(route, taken=taken)

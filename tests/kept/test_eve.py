@@ -119,7 +119,7 @@ def played(
 
 
 EACH = 3
-"""Every how many frames one is killed: which, depends on the recording. With a trouble none is."""
+"""Every how many frames one is killed: which, depends on the recording. With a trouble nobody is killed."""
 
 TROUBLES: tuple[Trouble, ...] = ("not ready", "no token", "lost")
 

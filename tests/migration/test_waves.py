@@ -162,7 +162,7 @@ async def test_turns_count_from_the_newest_move_and_the_time_that_is_asked_for(
 
     await run(url_of(house), "move", session.session_id, *BOTH)
     (one,) = (await moved(**{"from": "old"}))["sessions"]
-    # The turn at the old backend is none of the new one's.
+    # The turn at the old backend does not count for the new one.
     assert one == {
         "id": session.session_id,
         "backend": "new",

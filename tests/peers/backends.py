@@ -1,8 +1,8 @@
 """Plays the same scenarios through Dragoman on real eve servers of both generations.
 
 Each scenario is a conversation of one frontend (eve, Engine, Herm) with one real server behind a
-`dragoman serve` that is killed and started again where the scenario says so. The face `compare` is
-none: there the scripted eve is held against the real server, without Dragoman. The faces
+`dragoman serve` that is killed and started again where the scenario says so. `compare` is
+not a face: there the scripted eve is held against the real server, without Dragoman. The faces
 `client-VERSION` are the unmodified clients of the part `clients`, and `replay` are recorded
 conversations of the other generation. Run by `run.sh`:
 

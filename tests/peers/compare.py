@@ -140,7 +140,7 @@ _EXACT = frozenset(
 
 
 def record_shape(record: dict[str, Any]) -> str:
-    """Return one line that says of which form a record is."""
+    """Return one line that says which form a record has."""
     data = record.get("data")
     exact = {} if data is None else {key: data[key] for key in sorted(_EXACT & data.keys())}
     members = None if data is None else shape(data)

@@ -107,7 +107,7 @@ class HermPerson(Person):
         await self._post(event if note is None else {**event, "message": note})
 
     async def control(self, name: str) -> None:
-        """Archive and delete have routes (2.3); what has none is tried beside them."""
+        """Archive and delete have routes (2.3); what has no route is tried beside them."""
         path = f"/v1/sessions/{self.session}"
         async with self.doing(works=False):
             if name == "delete":

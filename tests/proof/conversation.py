@@ -413,7 +413,7 @@ class Conversation:
         count["received"] += len(received)
         missing = [tag for tag in self._accepted if not ledger.executed[tag]]
         doubled = list(difference.doubled)
-        # A message that did not arrive, or of which nobody knows, is shown as a turn that failed,
+        # A message that did not arrive, or may not have arrived, is shown as a turn that failed,
         # and nothing else is in that turn. Of those whose acceptance was cut off, a person knows as
         # little as we do; `commands` looks into the log for how many there may be.
         unsure = [tag for tag in self._tried if not ledger.executed[tag]]
@@ -498,7 +498,7 @@ class Conversation:
 
 
 def _bare_failures(facts: list[Fact]) -> int:
-    """Count the turns of which nothing is shown but that they failed."""
+    """Count the turns that show nothing but their failure."""
     before = [("end", ""), *facts]
     return sum(
         fact == ("end", "failed") and last[0] == "end"

@@ -36,7 +36,7 @@ ATTACKS = {"attack": "strangers and tenants", "hostile": "hostile backends"}
 """The kinds of slices in which somebody attacks, and who."""
 
 MOST = ("slowest probe, ms", "memory at most, MiB")
-"""Figures of an attack of which the largest counts."""
+"""Figures of an attack; the largest one counts."""
 
 ATTACKED = (
     "failures",

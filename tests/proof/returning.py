@@ -344,7 +344,7 @@ class EngineReturning(EnginePerson, Returning):
                     if event.event != "heartbeat" and self.stamp(event) > self._stamp:
                         self._take(event)
         except Refused as refusal:
-            # A task of which no message was taken yet.
+            # A task that has taken no message yet.
             if refusal.status != 404 or self.frames:
                 raise
             return

@@ -32,7 +32,7 @@ KEYS: dict[str, web.AppKey[Any]] = {"engine": ENGINE, "eve": EVE}
 
 @functools.cache
 def file() -> bytes:
-    """The bytes of a file, no two pieces of which are alike."""
+    """The bytes of a file without two pieces that are alike."""
     return random.Random(11).randbytes(SIZE)
 
 

@@ -19,7 +19,7 @@ from proxy.session.outbound import CommandSender
         # A person is waited for, who has answered or not.
         (("input",), ("r",), False, False, False),
         (("input",), ("r",), True, False, True),
-        # No turn, and a message was taken of which none has begun.
+        # No turn, and a message was taken that has begun none.
         ("none", (), False, True, True),
         ("none", (), False, False, False),
     ],

@@ -464,7 +464,7 @@ class AisdkClient:
                 yield chunk
 
     async def resume(self, page: Page, **query: str) -> AsyncGenerator[dict[str, Any], None]:
-        """Ask for the message that is being written, and yield its chunks: none where none is."""
+        """Ask for the message that is being written, and yield its chunks, if there is one."""
         url = self.at(page.chat, "stream")
         async with self.http.get(url, params=query, timeout=_PATIENT) as response:
             await _refuse(response)

@@ -203,7 +203,7 @@ _REQUIRED: Mapping[str, Mapping[str, Test]] = {
 _HELD_ONLY = {"turn.waiting", "task.started", "task.settled", "agent.started"}
 _BEFORE_HELD_ONLY = {"subagent.called", "subagent.completed"}
 _WITHOUT_DATA = {"session.completed"}
-# Section 6: control events name the next turn although none is open.
+# Section 6: control events name the next turn although no turn is open.
 _CONTROLS = {"context.cleared", "compaction.requested", "compaction.completed"}
 _ENDS_TURN = {"turn.completed", "turn.failed", "turn.cancelled"}
 _ENDS_SESSION = {"session.completed", "session.failed"}

@@ -41,7 +41,7 @@ def waits_for_ever(upstream: Upstream, call: Call) -> bool:
         case NoAnswer() | Stall(seconds=None):
             return True
         case WrongContentType():
-            # A stream that is said to be none is read as an answer, whose end never comes.
+            # A stream with the content type of an answer is read as one, and its end never comes.
             return call.stream
         case _:
             return False

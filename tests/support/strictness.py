@@ -49,7 +49,7 @@ class Refused(Exception):
         return None
 
     def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
-        """Keep status, body (JSON, or text when it is none) and headers."""
+        """Keep status, body (JSON, or text when it is not JSON) and headers."""
         super().__init__(f"{status}: {body!r}")
         self.status = status
         self.body = body

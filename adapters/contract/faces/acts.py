@@ -25,8 +25,8 @@ from adapters.wire.errors import DragomanError
 
 Size: TypeAlias = Literal["small", "answer", "text", "files", "conversation"]
 """How large a body may be: a control or a title, an answer in words, a message without its files,
-a message with files, a whole conversation of which only what is new is taken (`proxy.http.bodies`
-has the numbers)."""
+a message with files, a whole conversation, from which only what is new is taken
+(`proxy.http.bodies` has the numbers)."""
 
 SaidT = TypeVar("SaidT")
 """What the body of a request says, as the dialect's own reader returns it."""
@@ -191,7 +191,7 @@ class Forward:
     path is the credential. `session` returns the session that the token names, or None.
     `stands_for` says whether the token stands for the address that an open interaction of it, given
     by its id, has at the backend; `to_path` returns the path of that address. `path` returns the
-    path at a drawn backend for a token that is none of ours. Where a path is None nothing may be
+    path at a drawn backend for a token that is not one of ours. Where a path is None nothing may be
     asked, and `nothing` is the refusal. Only the headers named in `headers` pass, either way.
     """
 

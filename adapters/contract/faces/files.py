@@ -14,13 +14,13 @@ from adapters.wire.encodings import PERCENT, decode_base64, decode_percent
 from adapters.wire.errors import ClientProtocolError
 
 UNKNOWN_TYPE = "application/octet-stream"
-"""The type of a file of which nobody says another one."""
+"""The type of a file where nobody names another one."""
 
 
 def media_type_of(given: Any, where: str) -> str | None:
     """Return the media type that a request gives a file, None where it gives none.
 
-    An empty text is none: browsers have it for all files whose names they do not know, such as
+    An empty text means that there is none: browsers send it for all files whose names they do not know, such as
     `.rs` or `.ipynb`.
 
     Raises:

@@ -72,7 +72,7 @@ class RouteContext(Protocol):
         """Return the address that was asked for.
 
         Raises:
-            ValueError: `Host` is none.
+            ValueError: `Host` is not a host.
         """
 
     @property

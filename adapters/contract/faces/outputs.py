@@ -52,7 +52,7 @@ class ChildThread:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NewestSession:
-    """The one of which something was stored last."""
+    """The one that was written to last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class EngineClient(ClientCodec):
         self._reached = StreamPosition()
         self._kept = CodecCheckpoint(EngineClient, "the state of an Engine's session")
         self._streams = EngineStreams()
-        # The last delta of the open block, of which the next one is made, and its native name.
+        # The last delta of the open block, from which the next one is made, and its native name.
         self._last: ev.TextDelta | ev.ReasoningDelta | None = None
         self._last_name = ""
         self._calls: list[Call] = []

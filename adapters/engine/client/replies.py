@@ -1,4 +1,4 @@
-"""What became of the requests to an Engine, and of those of which nobody knows.
+"""What became of the requests to an Engine, also where nobody knows.
 
 An answer whose reply was lost is looked for: what is pending tells (section 10.3). While the
 request is still listed, the answer has not arrived.
@@ -70,7 +70,7 @@ def _is_doubtful(response: Response) -> bool:
 
 
 def _listed(response: Response) -> list[Any] | None:
-    """Return the records of an answer of `/hitl/pending`, None where it is none (10.3)."""
+    """Return the records of an answer of `/hitl/pending`, None for another answer (10.3)."""
     body = raw.json_of(response) if _is_ok(response) else None
     found = body.get("pending") if isinstance(body, dict) else None
     return found if isinstance(found, list) else None

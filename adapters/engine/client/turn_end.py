@@ -1,4 +1,4 @@
-"""How an Engine's turn ends: by one terminal event, or by two of which either may come first.
+"""How an Engine's turn ends: by one terminal event, or by two in any order.
 
 A failed turn says so twice, with `error` and with `thread_lifecycle` errored (section 9.3). The
 first fixes the outcome, the end of the turn waits for the second, and for `END_HOLD_MS` at most.

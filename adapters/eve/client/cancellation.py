@@ -114,7 +114,7 @@ class Cancellation:
         return not own and self.requests.is_answered(request)
 
     def go_on(self) -> None:
-        """Stop a turn that waited for answers on their way, as soon as none is."""
+        """Stop a turn that waited for answers on their way, once all of them have arrived."""
         s, line = self.state, self.state.lines[ev.MAIN]
         if s.cancel is not None and not line.closed and not self.requests.on_their_way():
             cancel, s.cancel = s.cancel, None
@@ -174,7 +174,7 @@ class Cancellation:
             s.gone_after, s.gone_at = CANCELLED_MS, now + CANCELLED_MS
 
     def taken(self, now: int) -> None:
-        """Record that a message was taken, of which something must come."""
+        """Record that a message was taken, so that something must come of it."""
         if self.state.mistrusted:
             self.mistrust(now)
 
@@ -196,7 +196,7 @@ class Cancellation:
         if main.turn is None or main.closed or wanted not in (None, main.native):
             return
         none = body.get("status") == "no_active_turn"
-        # A turn that has just begun is none yet for a while: then it goes on, and is to be stopped.
+        # The server may not know yet of a turn that has just begun: it goes on, and is to be stopped.
         again = none and self.connection.opened_at is not None
         s.cancel_at = now + CANCEL_AGAIN_MS if again else None
         if not (none and s.gone_after == CATCH_UP_MS and s.gone_at is not None):

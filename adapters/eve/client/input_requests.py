@@ -138,7 +138,7 @@ class InputRequests:
         return None if own is None else own.id
 
     def on_their_way(self) -> bool:
-        """Say whether answers are posted of which nothing is heard yet, and nothing is wrong."""
+        """Say whether answers are posted that the backend has neither confirmed nor refused."""
         return any(
             self.is_answered(request) and request.given is not None and not request.given.taken
             for request in self.state.asks.open.values()

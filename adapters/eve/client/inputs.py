@@ -32,7 +32,7 @@ class EveInputs:
         creates: bool = False,
         step: str | None = None,
     ) -> None:
-        """Remember a message, of which the stream will show a receipt."""
+        """Remember a message: the stream will show its receipt."""
         if command_id in self.state.ledger.open:
             return
         flat = flattened(content)
@@ -76,7 +76,7 @@ class EveInputs:
     def all_in_doubt(self, call: Call, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
         """Doubt all commands of a call."""
         told = [self.in_doubt(name, error, now) for name in call.command_ids]
-        # They are one request, of which one doubt is told.
+        # They are one request, so one doubt is reported.
         return told[0]
 
     def in_doubt(self, command_id: str, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
@@ -102,7 +102,7 @@ class EveInputs:
         return [event for command_id in unseen for event in self._nothing_shows(command_id)]
 
     def _nothing_shows(self, command_id: str) -> list[ev.Event]:
-        """Settle a command of which nothing is seen."""
+        """Settle a command that the stream has not shown."""
         s = self.state
         s.silence.forget(command_id)
         known = s.ledger.open.get(command_id)

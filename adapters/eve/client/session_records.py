@@ -175,7 +175,7 @@ class SessionRecords:
         model = data.get("modelId")
         compacted = ev.ContextCompacted(
             thread_id=line.thread,
-            # Its coordinates name the next turn when none is open (section 6).
+            # Its coordinates name the next turn when no turn is open (section 6).
             turn_id=line.turn,
             phase="started" if record.type == "compaction.requested" else "completed",
             before_tokens=number_of(data.get("usageInputTokens")),

@@ -150,7 +150,7 @@ class SignInRecords:
 
 
 def _moment(value: object) -> int | None:
-    """Return an ISO time as Unix milliseconds, or None where it is none."""
+    """Return an ISO time as Unix milliseconds, or None where it is not one."""
     if not isinstance(value, str):
         return None
     try:

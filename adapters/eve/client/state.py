@@ -150,7 +150,7 @@ class ThreadState:
     agent: Agent | None = None
     ending: PendingEnd | ContextChange | None = None
     ending_at: int = 0
-    # An approval of which only `approval.settled` has come.
+    # An approval that has shown nothing but its `approval.settled`.
     settled: Settlement | None = None
     settled_at: int = 0
     held: Held = dataclasses.field(default_factory=Held)
