@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -206,27 +206,28 @@ async def test_a_blocking_call_in_the_loop_is_refused(
 
 MOST_LINES = 450
 MOST_METHODS = 30
-WHY = "Why one room: "
+WHY = "Why one module: "
 
 _METHODS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def methods_of(node: ast.ClassDef) -> int:
+    """Return how many methods a class has by itself."""
+    return sum(isinstance(one, _METHODS) for one in node.body)
 
 
 def too_large(source: str) -> str | None:
     """Say what a module has too much of, if anything."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            methods = [
-                one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
-            ]
-            if len(methods) > MOST_METHODS:
-                return f"class {node.name} has {len(methods)} methods"
+        if isinstance(node, ast.ClassDef) and (methods := methods_of(node)) > MOST_METHODS:
+            return f"class {node.name} has {methods} methods"
     lines = source.count("\n")
     return f"it has {lines} lines" if lines > MOST_LINES else None
 
 
 @each("module", MODULES)
-def test_a_large_room_says_why_it_is_one(module: str) -> None:
+def test_a_large_module_says_why_it_is_one(module: str) -> None:
     source = (REPOSITORY / module).read_text(encoding="utf-8")
     what = too_large(source)
     says = WHY in (ast.get_docstring(ast.parse(source)) or "").replace("\n", " ")
@@ -234,3 +235,73 @@ def test_a_large_room_says_why_it_is_one(module: str) -> None:
         assert says, f"{what}: part it, or write `{WHY}…` at the end of its docstring"
     else:
         assert not says, f"it is no longer large: drop `{WHY}…` from its docstring"
+
+
+def classes(*packages: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    """Yield the classes of packages, each with its module."""
+    for module in MODULES:
+        if module.startswith(tuple(f"{package}/" for package in packages)):
+            for node in ast.walk(ast.parse((REPOSITORY / module).read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    yield module, node
+
+
+STANDS_FOR_TWO = {
+    "RouteOut": "two schemas of openapi.json have this name: a route, and a route in a report",
+}
+"""Names of two classes, with the reason. Say in a new name whose or what it is instead."""
+
+
+def test_the_name_of_a_class_stands_for_one_class() -> None:
+    modules: dict[str, list[str]] = {}
+    for module, node in classes("adapters", "proxy"):
+        modules.setdefault(node.name, []).append(module)
+    twice = {name: where for name, where in modules.items() if len(where) > 1}
+    assert twice.keys() == STANDS_FOR_TWO.keys(), twice
+
+
+BARE_PARTICIPLE = re.compile(
+    r"_?(?:Asked|Awaited|Chosen|Closed|Doomed|Found|Given|Gone|Heard|Held|Kept|Known|Left|Lost|Made"
+    r"|Meant|Moved|Opened|Said|Seen|Sent|Shown|Stopped|Stored|Taken|Told|Wanted"
+    r"|Keeping|Leaving|Looking|Making|Taking|Telling)"
+)
+"""What nobody could search for: what was asked, held, told?"""
+
+BARE_PARTICIPLES: set[str] = set()
+"""Those that there are."""
+
+
+@pytest.mark.parametrize(
+    ("name", "bare"),
+    [
+        ("Told", True),
+        ("_Found", True),
+        ("HeldText", False),
+        ("SessionFound", False),
+        ("Toldo", False),
+    ],
+)
+def test_a_bare_participle_is_told_from_a_noun(name: str, bare: bool) -> None:
+    assert (BARE_PARTICIPLE.fullmatch(name) is not None) == bare
+
+
+def test_a_class_is_named_by_a_noun() -> None:
+    names = {node.name for _, node in classes("adapters", "proxy")}
+    assert {name for name in names if BARE_PARTICIPLE.fullmatch(name)} == BARE_PARTICIPLES
+
+
+def test_only_a_package_says_what_it_gives_to_others() -> None:
+    listing = [
+        module
+        for module in MODULES
+        if not module.endswith("/__init__.py")
+        and re.search("^__all__", (REPOSITORY / module).read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert listing == []
+
+
+def test_a_dialect_of_the_new_shape_has_no_large_class() -> None:
+    packages = ("adapters/agui", "adapters/aisdk", "adapters/engine", "adapters/serving")
+    sizes = {node.name: methods_of(node) for _, node in classes(*packages)}
+    assert len(sizes) > 50
+    assert {name: size for name, size in sizes.items() if size > MOST_METHODS} == {}

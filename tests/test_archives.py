@@ -27,7 +27,7 @@ from proxy.archives import form
 from proxy.archives.files import new_file, parts_of
 from proxy.archives.form import ArchiveError, Foot, Piece, SessionHead, Unpacker
 from proxy.archives.packing import pack
-from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
+from proxy.archives.unpacking import ImportResult, Wishes, lines_of, unpack
 from proxy.base.errors import JournalUnavailable, SessionNotFound
 from proxy.base.rows import BackendRow, Chunk, CodecRow
 from proxy.config.settings import Settings
@@ -127,7 +127,7 @@ async def chunks(data: bytes, size: int = 1000) -> AsyncIterator[bytes]:
 
 async def take(
     journal: Journal, data: bytes, wishes: Wishes | None = None, size: int = 1000
-) -> Imported:
+) -> ImportResult:
     return await unpack(journal, HERE, lines_of(chunks(data, size)), wishes or Wishes())
 
 

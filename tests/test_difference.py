@@ -423,7 +423,8 @@ UNCOUNTED = {"seq", "at", "native", "extra", "by", "face", "trace", "synthetic",
 
 
 def changed() -> Iterator[tuple[int, str, JsonObject]]:
-    """Return every change of one value of the log with every type: the index of its event, its path."""
+    """Return every change of one value of the log with every type: the index of its event, its
+    path."""
     for number, line in enumerate(objects(EVERY_TYPE)):
         if line["type"] == "native":
             continue

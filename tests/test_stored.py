@@ -27,8 +27,8 @@ from adapters.model.raw import Raw
 from adapters.model.stored import (
     CodecCheckpoint,
     SchemaMismatch,
-    Stored,
     StoredByNewer,
+    StoredType,
     fill,
     mark,
     newest,
@@ -58,7 +58,7 @@ def codec_of(dialect: str) -> type[ClientCodec]:
     return codec
 
 
-KINDS: dict[str, type[Stored]] = {
+KINDS: dict[str, type[StoredType]] = {
     "events": Event,
     "commands": Command,
     "moved": HandoverCodec,
@@ -66,7 +66,7 @@ KINDS: dict[str, type[Stored]] = {
 }
 
 
-def fields_of_records(kind: type[Stored]) -> list[str]:
+def fields_of_records(kind: type[StoredType]) -> list[str]:
     """The fields of the dataclasses of a codec, as they are written in its source. The name of a
     class is not stored: a number stands for it."""
     numbers = {record.__name__: f"#{number}" for number, record in enumerate(kind.records)}
@@ -135,7 +135,7 @@ def test_nothing_is_made_at_the_first_restore() -> None:
 # Versions and steps.
 
 
-class Kind(Stored):
+class Kind(StoredType):
     """Version 1 was a text, 2 has a list, 3 an object."""
 
     state_version: ClassVar[int] = 3
@@ -163,9 +163,9 @@ def test_a_value_is_upgraded_one_version_at_a_time() -> None:
 
 
 def test_what_has_no_mark_is_refused() -> None:
-    assert read(Stored, "a thing", b'v1 {"a":1}') == {"a": 1}
+    assert read(StoredType, "a thing", b'v1 {"a":1}') == {"a": 1}
     with pytest.raises(SchemaMismatch, match="a thing has no version"):
-        read(Stored, "a thing", b'{"a":1}')
+        read(StoredType, "a thing", b'{"a":1}')
     with pytest.raises(ValueError, match="byte"):
         read(Kind, "a kind", mark(3) + b"a,b")
 
@@ -186,7 +186,7 @@ def test_what_is_no_version_is_refused(version: object) -> None:
 
 
 def test_a_step_that_is_missing_is_named() -> None:
-    class Gap(Stored):
+    class Gap(StoredType):
         state_version: ClassVar[int] = 2
 
     with pytest.raises(SchemaMismatch, match="nothing leads on from version 1"):
@@ -274,7 +274,7 @@ def test_a_record_that_does_not_fit_is_named_and_not_quoted(value: Any, says: st
 
 
 def test_a_position_has_the_state_only_where_it_is_not_that_of_the_snapshot() -> None:
-    kept = CodecCheckpoint(Stored, "a thing")
+    kept = CodecCheckpoint(StoredType, "a thing")
     state = b'"one"'
     assert kept.position(b"1", lambda: state) == b'v1 [1,"one"]'
     assert kept.snapshot(b"1", state) == b'v1 [1,"one"]'
@@ -292,7 +292,7 @@ def test_a_position_has_the_state_only_where_it_is_not_that_of_the_snapshot() ->
 
 
 def test_what_was_kept_is_compared_with_what_follows() -> None:
-    kept = CodecCheckpoint(Stored, "a thing")
+    kept = CodecCheckpoint(StoredType, "a thing")
     first, later = kept.restore(b'v1 [1,"one","more"]', b"v1 [2]")
     assert newest(first, later) == [2, "one", "more"]
     assert kept.position(b"2", lambda: b'"one"') == b"v1 [2]"
@@ -326,7 +326,7 @@ def test_a_codec_refuses_what_a_later_release_has_stored(dialect: str) -> None:
 # Events and commands.
 
 
-def raised(monkeypatch: pytest.MonkeyPatch, module: ModuleType, kind: type[Stored]) -> None:
+def raised(monkeypatch: pytest.MonkeyPatch, module: ModuleType, kind: type[StoredType]) -> None:
     """Let what a module stores be of the next version, before which `thread_id` was called
     `line`."""
     known = kind.state_version

@@ -11,8 +11,8 @@ in one generation or surface of the dialect. A `why` that begins with `masked:` 
 is ours also where the same dialect goes in and out; a comparison of the two sides masks exactly
 these.
 
-Why one room: the tables of a page are read and checked together, so that all that is wrong is said
-at once.
+Why one module: the tables of a page are read and checked together, so that all that is wrong is
+said at once.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class UncertainInput:
     looks: int = 0
 
 
-class _Looking:
+class _LookInProgress:
     """What is looked for just now concerns a connection: it is not a field, and is not stored."""
 
     __slots__ = ("looking",)
@@ -85,7 +85,7 @@ class _Looking:
 
 
 @dataclasses.dataclass(slots=True)
-class UncertainInputs(_Looking, CodecPart):
+class UncertainInputs(_LookInProgress, CodecPart):
     """The doubts by their commands' ids. `looking` are those that are looked for just now."""
 
     open: dict[str, UncertainInput] = dataclasses.field(default_factory=dict)

@@ -26,7 +26,7 @@ _OF_A_CALL = (ev.ToolProgressed, ev.ToolReturned)
 
 
 @dataclasses.dataclass(slots=True)
-class Held(CodecPart):
+class HeldToolCalls(CodecPart):
     """What is held, in order; `since` is when its oldest call has come, `undecided` are the calls
     in it whose permission is not known."""
 

@@ -31,7 +31,7 @@ When to decide is a question of its own: a replay that ends without the place, o
 is read again, and believed when it has been the same three times; one that does not end is waited
 for.
 
-Why one room: the evidence for one place is one algorithm; its pieces share prints and trails, and
+Why one module: the evidence for one place is one algorithm; its pieces share prints and trails, and
 nobody else uses them.
 """
 

@@ -19,7 +19,7 @@ with a `continuationToken` is judged by T's rules, one without by S's.
 
 No refusal keeps the offending bytes: a body may hold the value of a sealed request.
 
-Why one room: each function reads one body or query of the face in the order of its generation, or
+Why one module: each function reads one body or query of the face in the order of its generation, or
 writes one answer; to part the generations would repeat all that they share.
 """
 
@@ -559,7 +559,8 @@ _RESERVED = [
         *("2002::/16", "fc00::/7", "fe80::/10", "ff00::/8"),
     )
 ]
-"""Hosts that a callback may not name; loopback, for local development, is not among them (0.80.1)."""
+"""Hosts that a callback may not name; loopback, for local development, is not among them
+(0.80.1)."""
 
 
 def _callback(members: _Json, *, by_id: bool) -> _Json | None:

@@ -13,8 +13,8 @@ A canonical turn that pauses is one turn; the closed forms unfold it into severa
 are quadratic in the length of a block, so the deltas of a long block are merged, by a rule on the
 log alone.
 
-Why one room: an encoder has a method for each kind of event, and three forms of records; all share
-what is open.
+Why one module: an encoder has a method for each kind of event, and three forms of records; all
+share what is open.
 """
 
 from __future__ import annotations
@@ -555,10 +555,10 @@ class EveEncoder(Encoder):
             self._write("turn.waiting", self._waiting_on("input"))
 
     def _ends_unseen(self, event: ev.TurnEnded) -> bool:
-        """Say whether the turn that ends is not to be shown: this face has shown its end already, at
-        its pause, and nobody waits for another one. An empty turn would be taken for the answer to the next message
-        by clients up to 0.44, which read to the first boundary (sections 7.5 and 7.6); real servers
-        of such turns say nothing either (section 8.2)."""
+        """Say whether the turn that ends is not to be shown: this face has shown its end already,
+        at its pause, and nobody waits for another one. An empty turn would be taken for the answer
+        to the next message by clients up to 0.44, which read to the first boundary (sections 7.5
+        and 7.6); real servers of such turns say nothing either (section 8.2)."""
         s = self._s
         rests = s.held or s.stopping is not None
         if not self._closed_form or s.turn is not None or s.answering or not rests:

@@ -23,7 +23,7 @@ from multidict import CIMultiDict, MultiDict
 
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.events import MAIN, Content, Entry, Event, SessionStarted, Text
-from adapters.model.stored import Stored
+from adapters.model.stored import StoredType
 from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseFrame
 
@@ -121,7 +121,7 @@ class Ability:
     local: bool = True
 
 
-class ClientCodec(Stored, abc.ABC):
+class ClientCodec(StoredType, abc.ABC):
     """Drives one session on one backend. Pure: the caller does the calls and reports what came of
     them.
 

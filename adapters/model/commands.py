@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from adapters.model.events import Content, InputKind, JsonObject, Model, Policy
-from adapters.model.stored import VERSION, Stored, take_version, version_member
+from adapters.model.stored import VERSION, StoredType, take_version, version_member
 
 SAID_AS_MESSAGE = "said_as_message"
 """The key in an answer's `options` under which a face keeps the plain message that was taken as the
@@ -51,7 +51,7 @@ class Sealed:
         raise TypeError("a sealed value has no hash")
 
 
-class Command(Model, Stored):
+class Command(Model, StoredType):
     """What all commands have: `options` are the extras of the frontend's own dialect."""
 
     TYPE: ClassVar[str]

@@ -9,7 +9,7 @@ Fields of a source that the model does not know survive in `extra`; a whole even
 know survives as `Native`. Ids (`turn_id`, `call_id`, `request_id`) are the backend's own where they
 are unique in the session.
 
-Why one room: it is the catalogue of all events, and how they are written and read.
+Why one module: it is the catalogue of all events, and how they are written and read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from adapters.model.stored import Stored, take_version, version_member
+from adapters.model.stored import StoredType, take_version, version_member
 from adapters.wire.jsonvalue import format_json, parse_json
 
 MAIN = "main"
@@ -194,7 +194,7 @@ class Answer(Model):
     is_error: bool = False
 
 
-class Event(Model, Stored):
+class Event(Model, StoredType):
     """What all events have. `synthetic` marks what the normalizer or the session added."""
 
     TYPE: ClassVar[str]

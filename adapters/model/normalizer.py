@@ -6,7 +6,7 @@ text whose end was never streamed, drops what is said twice. All that it adds is
 Each rule has a name in `Rule`; `repairs` counts how often each was used. What comes for a turn that
 is over goes to `late`. An event that no rule can make lawful survives as `Native`.
 
-Why one room: a rule for each kind of event, and all read and change the one state of the log.
+Why one module: a rule for each kind of event, and all read and change the one state of the log.
 """
 
 from __future__ import annotations

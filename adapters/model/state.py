@@ -9,7 +9,7 @@ open, raises `LawBroken` with the number of the law, and else folds the event in
 Two rules for this file. It only says what is wrong, it never repairs: that is the normalizer's. And
 a law that is not checked here does not exist.
 
-Why one room: a fold for each kind of event, and all change the one state of the log.
+Why one module: a fold for each kind of event, and all change the one state of the log.
 """
 
 from __future__ import annotations

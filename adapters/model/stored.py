@@ -1,8 +1,8 @@
 """What is stored says in which version it was written, so that a later release reads it.
 
-A kind of stored value is a class below `Stored`. It writes its `state_version`; `upgrade` brings a
-value of one version to the next one, and `upgraded` chains these steps. A later version than the
-known one is refused, and what is stored stays as it is for the release that wrote it.
+A kind of stored value is a class below `StoredType`. It writes its `state_version`; `upgrade`
+brings a value of one version to the next one, and `upgraded` chains these steps. A later version
+than the known one is refused, and what is stored stays as it is for the release that wrote it.
 
 | stored | its class | where its version is |
 |---|---|---|
@@ -56,7 +56,7 @@ class SchemaMismatch(ValueError):
     """Something that is stored has other fields than its version has; quotes none of it."""
 
 
-class Stored:
+class StoredType:
     """A kind of stored value."""
 
     __slots__ = ()
@@ -84,7 +84,7 @@ class Stored:
         raise SchemaMismatch(f"nothing leads on from version {version}")
 
 
-def upgraded(kind: type[Stored], what: str, version: object, state: Any) -> Any:
+def upgraded(kind: type[StoredType], what: str, version: object, state: Any) -> Any:
     """Return a stored value of a version as `kind` has it today; `what` names it for people.
 
     Raises:
@@ -109,7 +109,7 @@ def mark(version: int) -> bytes:
     return b"v%d " % version
 
 
-def read(kind: type[Stored], what: str, stored: bytes) -> Any:
+def read(kind: type[StoredType], what: str, stored: bytes) -> Any:
     """Return the JSON value behind a mark, upgraded.
 
     Raises:
@@ -122,7 +122,7 @@ def read(kind: type[Stored], what: str, stored: bytes) -> Any:
     return upgraded(kind, what, int(found[1]), parse_json(stored[found.end() :]))
 
 
-def take_version(kind: type[Stored], what: str, value: dict[str, Any]) -> dict[str, Any]:
+def take_version(kind: type[StoredType], what: str, value: dict[str, Any]) -> dict[str, Any]:
     """Return the other members of a stored object, upgraded.
 
     Raises:
@@ -136,7 +136,7 @@ def take_version(kind: type[Stored], what: str, value: dict[str, Any]) -> dict[s
     return found
 
 
-def version_member(kind: type[Stored]) -> bytes:
+def version_member(kind: type[StoredType]) -> bytes:
     """Return the member that `take_version` takes, with its comma; empty for version 1."""
     return b"" if kind.state_version == 1 else b'"%b":%d,' % (VERSION.encode(), kind.state_version)
 
@@ -215,7 +215,7 @@ class CodecCheckpoint:
     change the state sets `touched`.
     """
 
-    kind: type[Stored]
+    kind: type[StoredType]
     what: str
     touched: bool = dataclasses.field(init=False, default=True)
     _mark: bytes = dataclasses.field(init=False)

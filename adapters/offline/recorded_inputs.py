@@ -8,7 +8,7 @@ that it resolved. What a source echoes itself is not said twice.
 
 No sealed value is read: of the answer to a secret only the fact that it was given.
 
-Why one room: requests of all dialects are told apart by their shape, and the shapes stand beside
+Why one module: requests of all dialects are told apart by their shape, and the shapes stand beside
 each other.
 """
 

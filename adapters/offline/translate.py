@@ -8,7 +8,7 @@ call for its permission) wait for what the body shows next, and at its end for a
 Input comes in pieces of any size. What is kept is what is open in the session, never the body.
 Inputs that break off or are wrong end where they do: nothing is invented to finish them.
 
-Why one room: the way of a recorded body from end to end, whose steps share what has been read.
+Why one module: the way of a recorded body from end to end, whose steps share what has been read.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from proxy.base.tasks import Tasks
 from proxy.config.settings import Address, Settings
 from proxy.http.connections import runner_of
 from proxy.journal import open_journal
-from proxy.migration.shadowing import Shadowing
+from proxy.migration.shadowing import ShadowDriver
 from proxy.recording.recording import Captures
 from proxy.sessions.backends import Backends
 from proxy.sessions.sessions import ATTACH_PAGE, Sessions
@@ -82,7 +82,7 @@ async def opened_sessions(
                 captures=captures,
                 tracing=tracing,
             )
-            shadowing = Shadowing(sessions, tasks)
+            shadowing = ShadowDriver(sessions, tasks)
             sessions.cache.rested = shadowing.rested
             try:
                 await sessions.open()

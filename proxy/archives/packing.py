@@ -75,7 +75,7 @@ async def _entries(journal: Journal, row: SessionRow) -> AsyncIterator[bytes]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Packed:
+class PackedSession:
     """A session that can be written."""
 
     journal: Journal
@@ -116,7 +116,7 @@ class Packed:
         yield foot_line(head.row.id, count, digest.hexdigest())
 
 
-async def pack(journal: Journal, name: str) -> Packed:
+async def pack(journal: Journal, name: str) -> PackedSession:
     """Return a session that can be written.
 
     Raises:
@@ -145,4 +145,4 @@ async def pack(journal: Journal, name: str) -> Packed:
         size,
         digest,
     )
-    return Packed(journal, head, row.key)
+    return PackedSession(journal, head, row.key)

@@ -36,7 +36,7 @@ class Wishes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """What became of a session: `already` means that it was here before."""
 
     id: str
@@ -67,7 +67,7 @@ async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def unpack(
     journal: Journal, settings: Settings, lines: AsyncIterator[bytes], wishes: Wishes
-) -> Imported:
+) -> ImportResult:
     """Take the one session that lines have; durable on return. Where anything is wrong, nothing of
     it stays.
 
@@ -83,7 +83,7 @@ async def unpack(
             if isinstance(part, SessionHead):
                 if arriving is not None:
                     raise ArchiveError(unpacker.line, "a second session begins here")
-                arriving = _Arriving(journal, settings, part, wishes)
+                arriving = _IncomingSession(journal, settings, part, wishes)
                 await arriving.check()
             elif arriving is not None and not isinstance(part, Foot):
                 await arriving.take(part, unpacker.line)
@@ -96,7 +96,7 @@ async def unpack(
         raise
 
 
-class _Arriving:
+class _IncomingSession:
     """One session on its way into the journal."""
 
     def __init__(
@@ -299,7 +299,7 @@ class _Arriving:
 
     # Its end.
 
-    async def end(self, line: int) -> Imported:
+    async def end(self, line: int) -> ImportResult:
         """Make the session; durable on return.
 
         Raises:
@@ -322,7 +322,7 @@ class _Arriving:
             if not self._wishes.dry_run:
                 status = "imported"
                 await self._admit(size)
-        return Imported(
+        return ImportResult(
             head.row.id, status, self._row.owner, self._row.route, leg.backend, head.entries, size
         )
 

@@ -4,7 +4,7 @@ Labels are configured backends and routes, dialects, statuses, rules, kinds, and
 of ours. Routes are as few as the configuration has. No label names a session or a key, or has words
 of a backend: these would grow for ever.
 
-Why one room: one list of all that `/metrics` shows.
+Why one module: one list of all that `/metrics` shows.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ _backlog = Gauge(
 )
 
 
-class _Summed(Collector):
+class _SummaryCollector(Collector):
     """What others sum up, shown when it is asked for."""
 
     def __init__(self) -> None:
@@ -336,7 +336,7 @@ def _commits() -> Iterator[Metric]:
     yield cpu
 
 
-_summed = _Summed()
+_summed = _SummaryCollector()
 REGISTRY.register(_summed)
 
 
@@ -384,7 +384,7 @@ class BackendCounts:
         self.up = up
 
 
-class Queued(Protocol):
+class WaitingMessage(Protocol):
     """A message that waits."""
 
     @property
@@ -406,7 +406,7 @@ class TurnCounts:
         event: ev.Event,
         dialect: str,
         state: LogState,
-        queue: Sequence[Queued],
+        queue: Sequence[WaitingMessage],
         now: int,
     ) -> None:
         """Hear an event of one of the types in `COUNTED`. `dialect` is that of the backend, `queue`

@@ -157,7 +157,7 @@ class CodecRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BackedUp:
+class BackupSize:
     """What a copy of a journal's file has: its bytes, and how many sessions and entries."""
 
     bytes: int

@@ -92,7 +92,7 @@ def diff(
             fail(f"{clean(str(error.filename))}: {error.strerror or error}", status=2)
     for warning in (*one.warnings, *other.warnings):
         click.echo(clean(warning), err=True)
-    shown = _Shown(found, raws, (named(a), named(b)))
+    shown = _ShownDifference(found, raws, (named(a), named(b)))
     if report is not None:
         case = comparing.Case(clean(f"{named(a)} {named(b)}"), shown.lines())
         _write_report(report, comparing.junit("diff", [case]))
@@ -206,7 +206,7 @@ def _side(stack: contextlib.ExitStack, name: str, key: str | None) -> BinaryIO:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ShownDifference:
     """What differs, and how it is shown: the log, and below it what it was in its dialects."""
 
     found: difference.Comparison

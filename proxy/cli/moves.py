@@ -151,7 +151,7 @@ def _waiting(seconds: float) -> list[str]:
     return ["--wait", f"{seconds:g}s"] if seconds else []
 
 
-class _Stopped(Exception):
+class _MovesStopped(Exception):
     """No further session moves; `code` is that of the error, if there is one."""
 
     def __init__(self, message: str, code: str | None = None) -> None:
@@ -170,17 +170,17 @@ class _Waves:
         self._not_ready: dict[str, JsonObject] = {}
         self._turns: dict[str, JsonObject] = {}
         self._since, self._looked = 0, 0
-        self.stopped: _Stopped | None = None
+        self.stopped: _MovesStopped | None = None
 
     def go(self) -> None:
         """Move the sessions, those that are at work again and again, until all have moved, their
         time is over, or something says no."""
         try:
             self._go()
-        except _Stopped as stopped:
+        except _MovesStopped as stopped:
             self.stopped = stopped
         except KeyboardInterrupt:
-            self.stopped = _Stopped("interrupted.")
+            self.stopped = _MovesStopped("interrupted.")
 
     def _go(self) -> None:
         until = time.monotonic() + self._order.wait
@@ -214,7 +214,9 @@ class _Waves:
             self._not_ready[target] = answer
             if order.how == "move" and not any(one.get("moved") for one in self.answers.values()):
                 error = answer["error"]
-                raise _Stopped(f"{clean(str(error['message']))} Nothing has moved.", error["code"])
+                raise _MovesStopped(
+                    f"{clean(str(error['message']))} Nothing has moved.", error["code"]
+                )
         return answer
 
     def _look(self) -> None:
@@ -235,7 +237,7 @@ class _Waves:
 
     def _check_turns(self) -> None:
         if self.failed.total() > self.succeeded:
-            raise _Stopped(f"more turns failed at `{self._order.body['to']}` than succeeded.")
+            raise _MovesStopped(f"more turns failed at `{self._order.body['to']}` than succeeded.")
 
     @property
     def succeeded(self) -> int:
@@ -252,7 +254,7 @@ class _Waves:
 
 
 def _stopped(message: str, *, status: int = 1, code: str | None = None) -> NoReturn:
-    raise _Stopped(message, code)
+    raise _MovesStopped(message, code)
 
 
 def _in_waves(names: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -6,7 +6,7 @@ complaint into one line that names where the value came from, the key and the ne
 and resolves the backends' credentials, so that a missing one stops the start and not the first
 request.
 
-Why one room: it is the catalogue of all settings, with their checks.
+Why one module: it is the catalogue of all settings, with their checks.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Its OpenAPI document is generated from the models and the table at the end of th
 beside it. Answers carry `version`; errors are `{"version", "error": {"code", "message",
 "details"}}`.
 
-Why one room: a function for each route of the control API, beside the models of its bodies.
+Why one module: a function for each route of the control API, beside the models of its bodies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from adapters.wire.framing.sse import format_sse
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 from proxy import __version__
 from proxy.archives.packing import pack
-from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
+from proxy.archives.unpacking import ImportResult, Wishes, lines_of, unpack
 from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, SessionRow
@@ -66,7 +66,7 @@ from proxy.http.auth import (
 from proxy.http.bodies import RETRY_SECONDS
 from proxy.journal.base import NAMES, Journal
 from proxy.migration.moved import MOVABLE, moved_sessions
-from proxy.migration.moving import Moved, move, roll_back
+from proxy.migration.moving import MoveResult, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
 from proxy.migration.reporting import ShadowReportOut, report
 from proxy.session import Session
@@ -1074,7 +1074,7 @@ def _roll_back_in(body: bytes) -> RollBackIn:
     return _body(RollBackIn, body)
 
 
-def moved_out(moved: Moved) -> MovedOut:
+def moved_out(moved: MoveResult) -> MovedOut:
     """Return what came of a move."""
     return MovedOut(
         id=moved.session,
@@ -1365,7 +1365,7 @@ async def import_session(request: web.Request) -> web.StreamResponse:
     return _json(imported_out(done))
 
 
-def imported_out(done: Imported) -> ImportedOut:
+def imported_out(done: ImportResult) -> ImportedOut:
     """Return what became of a session of an archive."""
     return ImportedOut(**dataclasses.asdict(done))
 

@@ -9,7 +9,7 @@ The encoder's state goes to the journal at intervals. So an older cursor, or the
 a restart, costs the same however long the log is: what is read in vain is at most the entries
 between two snapshots.
 
-Why one room: a feed and its readers know each other; what goes from one to the other is the hot
+Why one module: a feed and its readers know each other; what goes from one to the other is the hot
 path.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proxy.base.errors import ConfigError
-from proxy.base.rows import BackedUp
+from proxy.base.rows import BackupSize
 from proxy.journal.base import Journal
 
 
@@ -49,7 +49,7 @@ def open_journal(
 
 def back_up(
     url: str, target: Path, *, force: bool, told: Callable[[str, int, int], object]
-) -> BackedUp:
+) -> BackupSize:
     """Copy the journal that a URL names to a file, while a server may write it.
 
     Args:

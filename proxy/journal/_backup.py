@@ -17,7 +17,7 @@ from typing import NoReturn
 import apsw
 
 from proxy.base.errors import BackupRefused, JournalCorrupt, JournalUnavailable
-from proxy.base.rows import BackedUp
+from proxy.base.rows import BackupSize
 from proxy.journal._database import connect_reader, translate
 
 PAGES = 2048
@@ -33,7 +33,7 @@ Told = Callable[[str, int, int], object]
 """Gets what is done, how much of it, and of how much: 0 of 0 where nobody knows."""
 
 
-def back_up(source: Path, target: Path, *, force: bool, told: Told) -> BackedUp:
+def back_up(source: Path, target: Path, *, force: bool, told: Told) -> BackupSize:
     """Copy the journal at `source` to `target`.
 
     Raises:
@@ -142,7 +142,7 @@ def _unwritten(target: Path, error: OSError) -> BackupRefused:
     return BackupRefused(f"the backup `{target}` cannot be written: {why}")
 
 
-def _checked(source: Path, part: Path) -> BackedUp:
+def _checked(source: Path, part: Path) -> BackupSize:
     """Open the copy as a journal, look at all of it and count what is in it.
 
     Raises:
@@ -160,7 +160,7 @@ def _checked(source: Path, part: Path) -> BackedUp:
             ).get
     except (apsw.Error, JournalUnavailable) as error:
         raise JournalCorrupt(_damage(source, str(error))) from error
-    return BackedUp(part.stat().st_size, int(sessions), int(entries))
+    return BackupSize(part.stat().st_size, int(sessions), int(entries))
 
 
 def _damage(source: Path, said: str) -> str:

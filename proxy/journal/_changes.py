@@ -4,7 +4,7 @@ A `Transaction` gathers the rows of events, to insert them at once, and what cha
 it commits. Everything here may be rolled back: of an `UnindexedRows` nothing but `next` and
 `erased` changes before the commit, and `undo` puts these back.
 
-Why one room: what a transaction may change, one function for each change.
+Why one module: what a transaction may change, one function for each change.
 """
 
 from __future__ import annotations

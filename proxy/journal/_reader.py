@@ -5,7 +5,7 @@ snapshot.
 are read from the file. What is needed from `tails` is copied before the snapshot begins (see
 `_unindexed_rows`).
 
-Why one room: what may be asked, one function for each question.
+Why one module: what may be asked, one function for each question.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ A sync that fails is never tried again, see `is_failed_sync`: the writer stores 
 what it stored before is what the next start finds. So checkpoints are made here, where an error is
 heard of.
 
-Why one room: the thread's loop and the work that it does for later share when there is time for
+Why one module: the thread's loop and the work that it does for later share when there is time for
 what.
 """
 

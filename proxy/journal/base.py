@@ -7,7 +7,7 @@ that write was stored. Nobody may publish an event before `done(None)`.
 
 What is written and read are the values of `proxy.base.rows`.
 
-Why one room: the interface of a journal has a method for each question and each change.
+Why one module: the interface of a journal has a method for each question and each change.
 """
 
 from __future__ import annotations

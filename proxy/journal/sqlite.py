@@ -4,7 +4,7 @@ The event loop's side: writes and jobs go to the writer's thread (`_writer`), qu
 threads with read-only connections (`_reader`), source frames gather here until a batch is worth a
 row.
 
-Why one room: a journal has a method for each question and each change, most of a few lines.
+Why one module: a journal has a method for each question and each change, most of a few lines.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ How = Literal["name", "input", "missing", "additional"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Called:
+class CalledTool:
     """A tool that the shadow called otherwise, in a `turn` by its number from 1."""
 
     turn: int
@@ -49,7 +49,7 @@ class Called:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Compared:
+class ComparisonResult:
     """What was found: the first difference with the lines that show it, the milliseconds of the
     turns of both, how many tools were called, and which otherwise."""
 
@@ -58,12 +58,12 @@ class Compared:
     serving_ms: tuple[int, ...]
     shadow_ms: tuple[int, ...]
     calls: int
-    called: tuple[Called, ...]
+    called: tuple[CalledTool, ...]
 
 
 def compare_pair(
     serving: Sequence[ev.Entry], shadow: Sequence[ev.Entry], *, one_dialect: bool
-) -> Compared:
+) -> ComparisonResult:
     """Compare the log of a session with that of its shadow; `one_dialect` says that their backends
     speak the same."""
     if one_dialect:
@@ -72,7 +72,7 @@ def compare_pair(
         may_differ = (*MAY_DIFFER, *OF_DIALECTS)
         found = compare(_wordless(serving), _wordless(shadow), may_differ)
     one, other = _calls(serving), _calls(shadow)
-    return Compared(
+    return ComparisonResult(
         found.differences[0].path if found else None,
         tuple(found.first("serving", "shadow")),
         tuple(_times(serving)),
@@ -156,7 +156,7 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def _otherwise(turn: int, one: Sequence[_Call], other: Sequence[_Call]) -> Iterator[Called]:
+def _otherwise(turn: int, one: Sequence[_Call], other: Sequence[_Call]) -> Iterator[CalledTool]:
     """Yield which calls of a turn differ. Equal ones belong together in whatever order, then those
     of one name, then what is left, in order."""
     same = Counter(one) & Counter(other)
@@ -166,10 +166,10 @@ def _otherwise(turn: int, one: Sequence[_Call], other: Sequence[_Call]) -> Itera
         for call, instead in zip(ours, [c for c in theirs if c[0] == name], strict=False):
             mine.remove(call)
             theirs.remove(instead)
-            yield Called(turn, "input", _shown(call), _shown(instead))
+            yield CalledTool(turn, "input", _shown(call), _shown(instead))
     for left, right in itertools.zip_longest(mine, theirs):
         how: How = "missing" if right is None else "additional" if left is None else "name"
-        yield Called(turn, how, _shown(left), _shown(right))
+        yield CalledTool(turn, how, _shown(left), _shown(right))
 
 
 def _without(calls: Sequence[_Call], same: Counter[_Call]) -> list[_Call]:

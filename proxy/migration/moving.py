@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Moved:
+class MoveResult:
     """What came of a move, or would come of it: `moved` is false where nothing was to do or nothing
     was to be done. `characters` is the size of the text that goes over; `notices` say what could
     not be learned of the backend."""
@@ -58,7 +58,7 @@ class _Plan:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Read:
+class _MoveSource:
     """What a move needs of a log: how the session was made, and what was said since it was last at
     its new backend."""
 
@@ -74,7 +74,7 @@ async def move(
     by: str,
     expected: str | None = None,
     dry_run: bool = False,
-) -> Moved:
+) -> MoveResult:
     """Let a session go on at the backend `to`, where it has not been before; durable on return.
 
     `by` is who wants it, `expected` the backend that it should be at. A session that is at `to`
@@ -91,7 +91,7 @@ async def move(
     session = await _session(sessions, name)
     leg = session.leg
     if leg.backend == to:
-        return Moved(session.id, to, to, backend.dialect, leg.number, moved=False)
+        return MoveResult(session.id, to, to, backend.dialect, leg.number, moved=False)
     if expected is not None and leg.backend != expected:
         raise DragomanError(
             f"Session `{session.id}` is at backend `{leg.backend}`, not at `{expected}`.",
@@ -108,7 +108,7 @@ async def move(
     return await _move(sessions, session, plan, by=by, dry_run=dry_run)
 
 
-async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = False) -> Moved:
+async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = False) -> MoveResult:
     """Let a session go on where it was before it last moved, in the session that it has there; what
     was said since goes over as its history. Durable on return.
 
@@ -167,7 +167,7 @@ async def _move(
     *,
     by: str,
     dry_run: bool,
-) -> Moved:
+) -> MoveResult:
     backend, leg, codec = plan.backend, plan.leg, plan.codec
     # First: what is wrong with the backend is so for all sessions.
     notices = await sessions.backends.readiness.require(backend)
@@ -181,7 +181,7 @@ async def _move(
     if session.last_seq != seq:
         text = f"Session `{session.id}` has gone on meanwhile; move it again."
         raise DragomanError(text, code=ErrorCode.BUSY)
-    out = Moved(
+    out = MoveResult(
         session.id,
         session.leg.backend,
         backend.name,
@@ -222,7 +222,7 @@ async def _move(
     return out
 
 
-async def _read(sessions: Sessions, session: Session, since: int) -> _Read:
+async def _read(sessions: Sessions, session: Session, since: int) -> _MoveSource:
     """Read the log of a session; its history begins at the leg `since`."""
     started: ev.SessionStarted | None = None
     historian = HistoryWriter()
@@ -237,7 +237,7 @@ async def _read(sessions: Sessions, session: Session, since: int) -> _Read:
     assert started is not None
     about = session.state.about
     changes = {"title": about.title, "metadata": dict(about.metadata) or None}
-    return _Read(started.model_copy(update=changes), historian.made())
+    return _MoveSource(started.model_copy(update=changes), historian.made())
 
 
 def _refusal(codec: HandoverCodec, file: ev.File) -> str | None:

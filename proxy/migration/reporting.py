@@ -20,7 +20,7 @@ from proxy.base.errors import CursorExpired, SessionNotFound
 from proxy.base.rows import SessionRow
 from proxy.config.settings import Settings
 from proxy.journal.base import Journal
-from proxy.migration.comparison import Called, Compared, compare_pair
+from proxy.migration.comparison import CalledTool, ComparisonResult, compare_pair
 from proxy.migration.progress import MOST_NOTES, Progress, progress_of, read_log
 from proxy.sessions.shadows import GONE, shadow_at, shadow_backend
 from proxy.upstream.readiness import Readiness
@@ -148,7 +148,9 @@ class _Counts:
         if len(self.stopped) < MOST_EXAMPLES:
             self.stopped.append(NotDrivenOut(session=session, shadow=shadow, why=why))
 
-    def compared(self, session: str, shadow: str, progress: Progress, found: Compared) -> None:
+    def compared(
+        self, session: str, shadow: str, progress: Progress, found: ComparisonResult
+    ) -> None:
         self.total["compared"] += 1
         self._noted(session, progress)
         self.serving_ms.extend(found.serving_ms)
@@ -169,7 +171,7 @@ class _Counts:
         if progress.notes and len(self.notes) < MOST_EXAMPLES:
             self.notes.append(NotesOut(session=session, notes=list(progress.notes[:MOST_NOTES])))
 
-    def _called(self, session: str, called: Called) -> None:
+    def _called(self, session: str, called: CalledTool) -> None:
         self.how[called.how] += 1
         if len(self.calls) < MOST_EXAMPLES:
             self.calls.append(

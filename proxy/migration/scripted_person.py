@@ -31,7 +31,7 @@ _DECISIONS: dict[str, Decision] = {"allow": "allow", "deny": "deny"}
 
 
 @dataclasses.dataclass(slots=True)
-class Driven:
+class ScriptedRun:
     """What came of it: the log of the session, and what was not as it was recorded, for people.
     `failed` says why it could not be driven to its end, `given` how many commands the backend got.
     """
@@ -52,7 +52,7 @@ class Driver:
     """
 
     script: ReplayScript
-    out: Driven
+    out: ScriptedRun
     _: dataclasses.KW_ONLY
     seconds: float
     sealed: list[str]

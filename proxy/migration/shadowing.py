@@ -21,7 +21,7 @@ from proxy.base.rows import AliasKind, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.config.settings import SHADOWS
 from proxy.migration.progress import progress_of, read_log
-from proxy.migration.scripted_person import Driven, Driver
+from proxy.migration.scripted_person import Driver, ScriptedRun
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 from proxy.sessions.shadows import GONE, shadow_at, shadow_backend, shadowed_by
@@ -40,7 +40,7 @@ LOST = "It is not known whether the backend has an input: what came later was no
 _log = logging.getLogger(__name__)
 
 
-class Shadowing:
+class ShadowDriver:
     """Drives the shadows."""
 
     def __init__(self, sessions: Sessions, tasks: Tasks) -> None:
@@ -177,7 +177,7 @@ class Shadowing:
         )
 
     async def _drive(self, shadow: Session, script: ReplayScript, seq: int, backend: str) -> None:
-        out = Driven()
+        out = ScriptedRun()
         driver = Driver(
             script,
             out,

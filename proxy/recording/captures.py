@@ -33,7 +33,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._-]+|^\.+")
 """What of an id is not taken into the name of a file."""
 
 
-class Left(NamedTuple):
+class CaptureEnd(NamedTuple):
     """Where a capture ends: the newest exchange in it, and the newest entry of the log."""
 
     exchange: int
@@ -96,7 +96,7 @@ class Files:
         stem = UNNAMED if session is None else _UNFIT.sub("_", session)[:100]
         return self._folder / (f"{stem}.ndjson" if number == 1 else f"{stem}.{number}.ndjson")
 
-    def left(self, session: str) -> Left | None:
+    def left(self, session: str) -> CaptureEnd | None:
         """Return where the capture of a session ends that was begun before, None where there is
         none. What is not a whole line at its end is cut off.
 
@@ -129,7 +129,7 @@ def _existing(path: str, flags: int) -> int:
     return os.open(path, flags & ~os.O_CREAT)
 
 
-def _left(file: BinaryIO) -> Left:
+def _left(file: BinaryIO) -> CaptureEnd:
     request = event = b""
     whole = 0
     for line in file:
@@ -147,6 +147,6 @@ def _left(file: BinaryIO) -> Left:
     asked: Any = parse_json(request) if request else {"exchange": 0}
     told: Any = parse_json(event) if event else {"entry": {"seq": 0}}
     try:
-        return Left(int(asked["exchange"]), int(told["entry"]["seq"]))
+        return CaptureEnd(int(asked["exchange"]), int(told["entry"]["seq"]))
     except (TypeError, KeyError) as error:
         raise ValueError(f"a line of it has no {error}") from None

@@ -25,7 +25,7 @@ from proxy.base.errors import ConfigError
 from proxy.base.rows import SessionRow
 from proxy.config.settings import CaptureSettings
 from proxy.recording.background import CaptureThread
-from proxy.recording.captures import Files, Left
+from proxy.recording.captures import CaptureEnd, Files
 from proxy.recording.session import (
     NOTHING,
     SEALED,
@@ -190,7 +190,7 @@ class Captures:
         self,
         row: SessionRow,
         dialect: str,
-        left: Left,
+        left: CaptureEnd,
         first: RecordedRequest | None,
         settings: CaptureSettings,
     ) -> SessionCapture:

@@ -37,14 +37,14 @@ from proxy.base.metrics import CAPTURES_BROKEN as BROKEN
 from proxy.base.metrics import CAPTURES_LEFT_OUT as LEFT_OUT
 from proxy.base.sealed import SecretScrubber
 from proxy.recording.background import CaptureThread
-from proxy.recording.captures import Files, Left
+from proxy.recording.captures import CaptureEnd, Files
 
 _log = logging.getLogger(__name__)
 
 SEALED = b"[sealed]"
 """What stands in the place of a body, or a piece of one, that may have a sealed value."""
 
-NOTHING = Left(0, 0)
+NOTHING = CaptureEnd(0, 0)
 """Where a capture that is empty ends."""
 
 _BLANK = (b"\n\n", b"\r\n\r\n")
@@ -204,7 +204,7 @@ class SessionCapture:
     _: dataclasses.KW_ONLY
     now: Callable[[], float]
     redactor: Redactor
-    left: dataclasses.InitVar[Left] = NOTHING
+    left: dataclasses.InitVar[CaptureEnd] = NOTHING
     first: Callable[[SessionCapture], object] | None = None
     seals: Callable[[SseFrame | bytes], bool] | None = dataclasses.field(init=False, default=None)
     _number: int = dataclasses.field(init=False, default=0)
@@ -215,7 +215,7 @@ class SessionCapture:
     _left_out: dict[int | None, int] = dataclasses.field(init=False, default_factory=dict)
     _broken: bool = dataclasses.field(init=False, default=False)
 
-    def __post_init__(self, left: Left) -> None:
+    def __post_init__(self, left: CaptureEnd) -> None:
         self._number, self._seq = left
 
     def put(self, made: Callable[[], Record], size: int, exchange: int | None = None) -> bool:

@@ -4,7 +4,8 @@ A turn is a task of its own that writes frames into the buffer of its conversati
 is no concern of it. `ScriptedEngine` keeps the conversations and the rules about them: one turn at
 a time, one open request at a time (engine page, sections 10 to 12).
 
-Why one room: a turn plays each kind of beat, and the rules of the conversation are checked at each.
+Why one module: a turn plays each kind of beat, and the rules of the conversation are checked at
+each.
 """
 
 import asyncio

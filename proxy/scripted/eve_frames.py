@@ -4,7 +4,7 @@ A template keeps its `data` as it stands in its source, but stack traces are cut
 first line. A test finds every template in the recording, a file below `fixtures/wire/eve`, that
 it names.
 
-Why one room: it is a table of records.
+Why one module: it is a table of records.
 """
 
 from collections.abc import Mapping

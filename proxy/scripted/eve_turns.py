@@ -5,7 +5,7 @@ concern of it. What a pause looks like depends on the generation (eve page, sect
 its turn, T and S1 close it and open another one for the answer. Not played: a `steer` that cuts a
 model call (section 5.1); a message during a turn is the next turn, as in a text-only turn.
 
-Why one room: a worker plays each kind of beat for three generations, and all share what is open.
+Why one module: a worker plays each kind of beat for three generations, and all share what is open.
 """
 
 import asyncio
@@ -133,11 +133,11 @@ class ReopenedApproval:
     aside: list[str] = field(default_factory=list)
 
 
-class _Cancelled(Exception):
+class _TurnCancelled(Exception):
     """The turn is cancelled."""
 
 
-class _Left(Exception):
+class _MessageInHeldTurn(Exception):
     """A message that is not an answer came while a held turn waited."""
 
     def __init__(self, said: EveInput) -> None:
@@ -145,7 +145,7 @@ class _Left(Exception):
         self.said = said
 
 
-class _Failed(Exception):
+class _TurnFailed(Exception):
     """The turn has failed and said so."""
 
 
@@ -470,7 +470,7 @@ class EveWorker:
             while talk.reopened is None:
                 try:
                     await self._story(said)
-                except _Left as left:
+                except _MessageInHeldTurn as left:
                     said = left.said
                     self._received(said)
                     continue
@@ -478,13 +478,13 @@ class EveWorker:
                     break
                 self._for = said = self._aloud()
                 self._aside, self._joins = [], False
-        except _Cancelled:
+        except _TurnCancelled:
             talk.reopened, self._resumes = self._resumes, None
             # It goes back to before the step: words that it had told already are told again.
             self._aside = [] if self._for is None else [self._for]
             self.emit("turn_cancelled")
             self._waiting()
-        except _Failed:
+        except _TurnFailed:
             self._aside = []
             self._waiting()
         else:
@@ -556,7 +556,7 @@ class EveWorker:
         else:
             await asyncio.sleep(0)
         if talk.cancelled.is_set():
-            raise _Cancelled
+            raise _TurnCancelled
 
     def _in_step(self) -> None:
         if self._step is None:
@@ -694,7 +694,7 @@ class EveWorker:
         self.emit("step_failed", **members)
         self.emit("turn_failed", **members)
         self._step = None
-        raise _Failed
+        raise _TurnFailed
 
     # People.
 
@@ -761,7 +761,7 @@ class EveWorker:
                 self._denied(name, call_id, each.call, request, told, **asked_in)
         approved = [answer is not None and answer.option == "approve" for answer in given]
         if left is not None and not any(approved):
-            raise _Left(left)
+            raise _MessageInHeldTurn(left)
         self._go_on(given[-1] or EveAnswer())
         self._in_step()
         for (each, call_id), yes in zip(asked, approved, strict=True):
@@ -773,7 +773,7 @@ class EveWorker:
                 await self._say(self._told(each, answer))
         if left is not None:
             self._end_step("stop")
-            raise _Left(left)
+            raise _MessageInHeldTurn(left)
 
     def _rest(self) -> None:
         """Say that an input is needed: a held turn waits, a closed one is over."""
@@ -786,8 +786,8 @@ class EveWorker:
     async def _wait_for_all(
         self, requests: Sequence[Mapping[str, Any]]
     ) -> tuple[dict[str, EveAnswer], EveInput | None]:
-        """Take answers until no request is open, or a message comes in a held turn; what comes in one
-        post is one step, and a pause follows it only where some are open still."""
+        """Take answers until no request is open, or a message comes in a held turn; what comes in
+        one post is one step, and a pause follows it only where some are open still."""
         answers: dict[str, EveAnswer] = {}
         while len(answers) < len(requests):
             item = await self._next()
@@ -940,7 +940,7 @@ class EveWorker:
             self._talk.hook = None
             self._deliveries.append(item.delivery)
             self.emit("sign_in_declined", name=beat.service, **members)
-            raise _Left(self._as_message(item))
+            raise _MessageInHeldTurn(self._as_message(item))
 
     async def _limit(self, beat: LimitBeat) -> None:
         """Ask whether a session that has used its tokens goes on (section 8.2)."""
@@ -954,7 +954,7 @@ class EveWorker:
         self._settle(request, answer, "answered")
         self._go_on(answer)
         if answer.option != "continue":
-            raise _Cancelled
+            raise _TurnCancelled
         self._step = None
         await self._say(beat.granted)
 
@@ -1054,7 +1054,7 @@ class EveWorker:
                 return answer
             if self._variant.held:
                 asking._leave(request)
-                raise _Left(said)
+                raise _MessageInHeldTurn(said)
             # An empty turn; the request stays open (section 8.2).
             if self._variant.tokens and request["kind"] == "tool-approval":
                 self._aside.append(said)
@@ -1081,7 +1081,7 @@ class EveWorker:
             if talk.cancelled.is_set() and self._variant.held:
                 for request in talk.open:
                     self._withdrawn(request, "cancelled")
-                raise _Cancelled
+                raise _TurnCancelled
             talk.cancelled.clear()
 
     def _withdrawn(self, request: Mapping[str, Any], outcome: str) -> None:

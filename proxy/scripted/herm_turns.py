@@ -4,7 +4,7 @@ A turn is a task of its own; streams and lists read what it wrote. `ScriptedHerm
 and the rules about them: one turn at a time, a message is refused while one runs, several requests
 may be open at once (herm page, sections 3.1 and 5).
 
-Why one room: a turn plays each kind of beat, and the rules of the session are checked at each.
+Why one module: a turn plays each kind of beat, and the rules of the session are checked at each.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ names, questions and texts, so a test of any pair of dialects knows what must co
 Texts and tool inputs are those of the Engine recordings (the file is named beside each), so that
 the Engine's scripted stream can be compared with its recording.
 
-Why one room: it is a table of scripts.
+Why one module: it is a table of scripts.
 """
 
 import re

@@ -5,7 +5,7 @@ Every event takes this one way: normalizer, `seq` and `at`, journal, feeds. Nobo
 that a crash could take back. With it goes what changed beside it: commands in the outbox, the
 position of the codec in its backend's stream, new names, and at intervals a snapshot of the state.
 
-Why one room: one write takes all of it, in one order.
+Why one module: one write takes all of it, in one order.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ by itself.
 Each command is carried at most once. It is stored as sent before its request leaves; when the
 answer is lost, the backend is asked what became of it.
 
-Why one room: what goes out, and what ends when nothing comes of it, is one order of steps.
+Why one module: what goes out, and what ends when nothing comes of it, is one order of steps.
 """
 
 from __future__ import annotations

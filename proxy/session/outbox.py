@@ -17,8 +17,8 @@ begun is owed, and a reset after which the session has not ended retires it.
 
 Nothing here does IO, keeps time or makes ids; who calls has the `LogState` that is asked about.
 
-Why one room: the fate of an input lives in one place; its methods are the questions that others ask
-of it.
+Why one module: the fate of an input lives in one place; its methods are the questions that others
+ask of it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ This is the facade that the rest of the proxy uses. Its rooms, each of which kno
 it: `accept`, `outbound`, `inbound`, `replies`, `log_writer`, `snapshots`, `feeds`, `admission`,
 `outbox`. What a room tells those above it goes through `task_scope.SessionCallbacks`.
 
-Why one room: it is the facade, with a method for each thing that others ask of a session.
+Why one module: it is the facade, with a method for each thing that others ask of a session.
 """
 
 from __future__ import annotations

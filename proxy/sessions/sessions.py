@@ -1,7 +1,7 @@
 """All sessions of the process, as the rest of the proxy uses them: the facade of `cache`,
 `factory`, `retention` and `backends`, and their start and stop.
 
-Why one room: it is the list of what the rest of the proxy does with sessions, and each is short.
+Why one module: it is the list of what the rest of the proxy does with sessions, and each is short.
 """
 
 from __future__ import annotations

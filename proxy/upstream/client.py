@@ -1,8 +1,8 @@
 """One exchange with a backend: a `Call` out, a head and a body back.
 
 The backend's credentials are added here and nowhere else. They never follow a redirect, since the
-client follows none. What aiohttp raises becomes `UpstreamError`s that say whether the request may have
-arrived.
+client follows none. What aiohttp raises becomes `UpstreamError`s that say whether the request may
+have arrived.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from proxy.base.sealed import any_held
 from proxy.upstream.health import Trouble
 
 
-class RequestFailure(NamedTuple):
+class FailedRequest(NamedTuple):
     """Why a request has no answer. `kind` is None where the backend is not to blame, `why` is
     for the operator only."""
 
@@ -31,19 +31,19 @@ def _whom(backend: str) -> str:
     return f"backend `{backend}`" if backend else "the backend"
 
 
-def request_failure(error: Exception, backend: str) -> RequestFailure:
+def request_failure(error: Exception, backend: str) -> FailedRequest:
     """Return what became of a request that aiohttp could not do."""
     who = _who(backend)
     match error:
         case aiohttp.ClientConnectorCertificateError():
             failed = _not_sent(f"{who} has a certificate that is not trusted.")
-            return RequestFailure(failed, Trouble.TLS, str(error.certificate_error))
+            return FailedRequest(failed, Trouble.TLS, str(error.certificate_error))
         case aiohttp.ClientConnectorDNSError():
             failed = _not_sent(f"{who} cannot be found: its host name is not known.")
-            return RequestFailure(failed, Trouble.DNS, _of_system(error))
+            return FailedRequest(failed, Trouble.DNS, _of_system(error))
         case aiohttp.ClientSSLError():
             failed = _not_sent(f"{who} does not speak TLS as it was asked to.")
-            return RequestFailure(failed, Trouble.TLS, _of_system(error))
+            return FailedRequest(failed, Trouble.TLS, _of_system(error))
         case aiohttp.ClientConnectorError():
             if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
                 text = (
@@ -51,22 +51,22 @@ def request_failure(error: Exception, backend: str) -> RequestFailure:
                     "raise the limit (`ulimit -n`)."
                 )
                 shown = f"There is no room for another connection to {_whom(backend)} now."
-                return RequestFailure(_not_sent(text, shown))
+                return FailedRequest(_not_sent(text, shown))
             failed = _not_sent(f"{who} takes no connection.")
-            return RequestFailure(failed, Trouble.CONNECTION, _of_system(error))
+            return FailedRequest(failed, Trouble.CONNECTION, _of_system(error))
         case aiohttp.ConnectionTimeoutError():
             failed = _not_sent(f"{who} takes no connection in time.")
-            return RequestFailure(failed, Trouble.CONNECTION, "it takes no connection in time")
+            return FailedRequest(failed, Trouble.CONNECTION, "it takes no connection in time")
         case TimeoutError():
             text = f"{who} did not answer in time."
-            return RequestFailure(UpstreamTimeout(text), Trouble.TIMEOUT, "no answer came")
+            return FailedRequest(UpstreamTimeout(text), Trouble.TIMEOUT, "no answer came")
         case aiohttp.InvalidURL() | ValueError():
             # Before a byte of the request has left: a bad address, a bad header, which their texts
             # may quote.
-            return RequestFailure(_not_sent(f"The request to {_whom(backend)} cannot be made."))
+            return FailedRequest(_not_sent(f"The request to {_whom(backend)} cannot be made."))
     why = why_of(error)
     lost = broken(f"The connection to {_whom(backend)} broke before an answer", why)
-    return RequestFailure(lost, Trouble.BROKEN, why)
+    return FailedRequest(lost, Trouble.BROKEN, why)
 
 
 def read_failure(error: Exception, backend: str) -> UpstreamError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.driving.held import HOLD_MS, Held
+from adapters.driving.held import HOLD_MS, HeldToolCalls
 from adapters.model import events as ev
 
 NOW = 1_000
@@ -22,11 +22,11 @@ NEWS = ev.Notice(thread_id=ev.MAIN, text="news")
 STEP = ev.StepEnded(**AT, step_index=0)
 
 
-def held(*events: ev.Event, undecided: Sequence[str] = ("a",), since: int = NOW) -> Held:
-    return Held(list(events), list(undecided), since)
+def held(*events: ev.Event, undecided: Sequence[str] = ("a",), since: int = NOW) -> HeldToolCalls:
+    return HeldToolCalls(list(events), list(undecided), since)
 
 
-NOTHING = Held([], [], NOW)
+NOTHING = HeldToolCalls([], [], NOW)
 A = held(call("a"))
 
 
@@ -34,10 +34,10 @@ A = held(call("a"))
     ("before", "heard", "told", "after"),
     [
         # Without a call nothing waits.
-        (Held(), lambda h: h.keep([NEWS, STEP], NOW), [NEWS, STEP], Held()),
+        (HeldToolCalls(), lambda h: h.keep([NEWS, STEP], NOW), [NEWS, STEP], HeldToolCalls()),
         # A call waits, and what comes behind it; what came before goes.
         (
-            Held(),
+            HeldToolCalls(),
             lambda h: h.keep([NEWS, call("a"), STEP], NOW),
             [NEWS],
             held(call("a"), STEP),
@@ -52,7 +52,7 @@ A = held(call("a"))
         ),
         (A, lambda h: h.tick(NOW + HOLD_MS - 1), [], A),
         (A, lambda h: h.tick(NOW + HOLD_MS), [call("a")], NOTHING),
-        (Held(), lambda h: h.tick(NOW), [], Held()),
+        (HeldToolCalls(), lambda h: h.tick(NOW), [], HeldToolCalls()),
         # A call that is decided goes with the next events, up to the next one that is not.
         (A, lambda h: h.decide("a", "ask"), None, held(call("a", "ask"), undecided="")),
         (
@@ -77,11 +77,14 @@ A = held(call("a"))
             NOTHING,
         ),
         (A, lambda h: h.let_go(), [call("a")], NOTHING),
-        (Held(), lambda h: h.let_go("a"), [], Held()),
+        (HeldToolCalls(), lambda h: h.let_go("a"), [], HeldToolCalls()),
     ],
 )
 def test_a_call_is_held_until_its_permission_is_known(
-    before: Held, heard: Callable[[Held], Any], told: list[ev.Event] | None, after: Held
+    before: HeldToolCalls,
+    heard: Callable[[HeldToolCalls], Any],
+    told: list[ev.Event] | None,
+    after: HeldToolCalls,
 ) -> None:
     # The states of the table are used more than once.
     state = held(*before.events, undecided=before.undecided, since=before.since)
@@ -126,9 +129,9 @@ def returned(name: str) -> ev.Event:
 def test_what_may_pass_a_held_call_passes_it(
     undecided: str, events: list[ev.Event], went: list[ev.Event], kept: list[ev.Event]
 ) -> None:
-    state = Held(list(events), list(undecided), NOW)
+    state = HeldToolCalls(list(events), list(undecided), NOW)
     assert state.go(PASSING) == went
-    assert state == Held(kept, list(undecided), NOW)
+    assert state == HeldToolCalls(kept, list(undecided), NOW)
 
 
 def test_all_calls_are_decided_at_once() -> None:
@@ -140,7 +143,7 @@ def test_all_calls_are_decided_at_once() -> None:
 
 
 def test_a_call_that_is_named_twice_is_decided_twice() -> None:
-    state = Held()
+    state = HeldToolCalls()
     state.keep([call("a"), call("a")], NOW)
     state.decide("a", "allow")
     assert state.keep([], NOW) == [call("a", "allow")] * 2

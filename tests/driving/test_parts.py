@@ -60,8 +60,8 @@ FULL: dict[str, tuple[Any, Any]] = {
         echoes.EchoLedger([PostedInput("c", "k", settled=True)], {"id": "c"}),
     ),
     "held": (
-        held.Held,
-        held.Held(
+        held.HeldToolCalls,
+        held.HeldToolCalls(
             [
                 ev.ToolCalled(thread_id=ev.MAIN, call_id="a", name="look", input={"deep": [None]}),
                 BlockEnded(thread_id=ev.MAIN, block="text"),

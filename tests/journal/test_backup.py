@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from proxy.base.errors import BackupRefused, ConfigError, JournalCorrupt, JournalUnavailable
-from proxy.base.rows import BackedUp
+from proxy.base.rows import BackupSize
 from proxy.journal import _backup, back_up
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
@@ -25,7 +25,7 @@ def quiet(what: str, done: int, total: int) -> None:
     """Take the progress."""
 
 
-def copied(path: Path, target: Path, *, force: bool = False) -> BackedUp:
+def copied(path: Path, target: Path, *, force: bool = False) -> BackupSize:
     return back_up(f"sqlite:///{path}", target, force=force, told=quiet)
 
 
@@ -60,7 +60,7 @@ async def test_a_copy_beside_a_writer_has_what_was_stored(path: Path, tmp_path: 
     target = tmp_path / "backups" / "copy.db"
     found = await asyncio.to_thread(copied, path, target)
     # Of the deleted session nothing is left but its names.
-    assert found == BackedUp(target.stat().st_size, sessions=1, entries=3)
+    assert found == BackupSize(target.stat().st_size, sessions=1, entries=3)
     # It is in its place alone, for our user only, and goes on as a journal.
     assert alone(target.parent) == {"copy.db"}
     assert stat.S_IMODE(target.stat().st_mode) == 0o600

@@ -119,7 +119,8 @@ def played(
 
 
 EACH = 3
-"""Every how many frames one is killed: which, depends on the recording. With a trouble nobody is killed."""
+"""Every how many frames one is killed: which, depends on the recording. With a trouble nobody is
+killed."""
 
 TROUBLES: tuple[Trouble, ...] = ("not ready", "no token", "lost")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters.model import events as ev
-from proxy.migration.comparison import Called, compare_pair
+from proxy.migration.comparison import CalledTool, compare_pair
 from proxy.migration.reporting import lines_of
 from tests.migration.shadows import Shadowed
 from tests.support.dragoman import Start, starting
@@ -203,4 +203,4 @@ def test_which_tools_are_called_otherwise(
 def test_a_called_tool_shows_its_name_and_input() -> None:
     one, other = log((0, BEGIN), called("a", 1, "c"), (9, END)), log((0, BEGIN), (9, END))
     (found,) = compare_pair(one, other, one_dialect=True).called
-    assert found == Called(1, "missing", "a 1", None)
+    assert found == CalledTool(1, "missing", "a 1", None)

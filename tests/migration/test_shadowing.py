@@ -199,13 +199,13 @@ async def test_a_shadow_with_a_wrong_key_is_not_running_and_is_given_all_once_it
 ) -> None:
     monkeypatch.setattr(readiness, "KEPT_SECONDS", 0.0)
     checks: list[bool] = []
-    runs = shadowing.Shadowing._runs
+    runs = shadowing.ShadowDriver._runs
 
-    async def counted(self: shadowing.Shadowing, name: str) -> bool:
+    async def counted(self: shadowing.ShadowDriver, name: str) -> bool:
         checks.append(await runs(self, name))
         return checks[-1]
 
-    monkeypatch.setattr(shadowing.Shadowing, "_runs", counted)
+    monkeypatch.setattr(shadowing.ShadowDriver, "_runs", counted)
     house = await start(shadow=shadow, wants="another key")
     await until(lambda: bool(told(caplog)))
     assert told(caplog)[0].startswith("the shadow `shadow` is not running: credential: it refuses")

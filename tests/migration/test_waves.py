@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from proxy.cli import main
 from proxy.cli.servers import ServerClient
 from proxy.config.settings import BackendSettings
-from proxy.migration.moving import Moved, move
+from proxy.migration.moving import MoveResult, move
 from proxy.scripted.faults import Status
 from proxy.upstream.backend_check import CheckResult
 from proxy.upstream.readiness import Readiness
@@ -81,7 +81,7 @@ class Talking:
         faults.plan.update({("create", number): Status(500) for number in failing})
         monkeypatch.setattr("proxy.control.control.move", self.move)
 
-    async def move(self, *given: Any, **options: Any) -> Moved:
+    async def move(self, *given: Any, **options: Any) -> MoveResult:
         """Move a session, and say something in it."""
         moved = await move(*given, **options)
         if self._left and moved.moved:

@@ -110,7 +110,8 @@ class EvePerson(Person):
             await self.opened.cancel()
 
     async def control(self, name: str) -> None:
-        """Compact, clear and reset have routes (section 6); what has no route is tried beside them."""
+        """Compact, clear and reset have routes (section 6); what has no route is tried beside
+        them."""
         path = f"/eve/v1/session/{self.opened.session_id}"
         async with self.doing(works=False):
             match name:

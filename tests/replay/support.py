@@ -28,7 +28,7 @@ from adapters.offline.replay import ReplayScript, script_of
 from adapters.offline.translate import TranslateOptions, make_source
 from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings, JournalSettings, Settings
-from proxy.migration.scripted_person import Driven
+from proxy.migration.scripted_person import ScriptedRun
 from proxy.tools.replay.driving import drive
 from proxy.tools.replay.serving import ReplayPlan, serve_replay
 from tests.support.waiting import SOON_S
@@ -134,7 +134,7 @@ class House:
         *,
         seconds: float = SOON_S,
         sealed: Sequence[str] = (),
-    ) -> Driven:
+    ) -> ScriptedRun:
         """Drive it through a script."""
         backend = BackendSettings.model_validate(
             {"name": "driven", "dialect": dialect, "url": self.url}

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.offline.replay import script_of
-from proxy.migration.scripted_person import Driven, Driver
+from proxy.migration.scripted_person import Driver, ScriptedRun
 from tests.replay.support import replayed
 from tests.replay.test_script_builder import (
     BEGIN,
@@ -69,7 +69,7 @@ async def test_a_secret_is_answered_with_what_is_given(sealed: tuple[str, ...]) 
 def test_a_session_is_over_when_its_last_event_is_stored() -> None:
     driver = Driver(
         script_of(entries(STARTED)),
-        Driven(),
+        ScriptedRun(),
         seconds=1.0,
         sealed=[],
         tell=lambda _: None,

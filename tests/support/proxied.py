@@ -57,7 +57,8 @@ class Proxied:
     async def request(
         self, method: str, path: str, *, key: str | None = None, **options: Any
     ) -> tuple[int, Any]:
-        """Ask, and return the status and the JSON of the answer, or its text where it is not JSON."""
+        """Ask, and return the status and the JSON of the answer, or its text where it is not
+        JSON."""
         headers = {**credential(key), **options.pop("headers", {})}
         url = path if "://" in path else self.url + path
         async with self.http.request(method, url, headers=headers, **options) as response:

@@ -20,8 +20,8 @@ UNKNOWN_TYPE = "application/octet-stream"
 def media_type_of(given: Any, where: str) -> str | None:
     """Return the media type that a request gives a file, None where it gives none.
 
-    An empty text means that there is none: browsers send it for all files whose names they do not know, such as
-    `.rs` or `.ipynb`.
+    An empty text means that there is none: browsers send it for all files whose names they do not
+    know, such as `.rs` or `.ipynb`.
 
     Raises:
         ClientProtocolError: what stands at `where` is not a media type.

@@ -39,8 +39,8 @@ _OF_TURN = frozenset(_HANDLERS) - {"working_memory_update", "compaction_event", 
 _SETTLING = frozenset({"hitl_request", "hitl_resolved", "thread_lifecycle", "error"})
 """Events after which nothing more will show about calls that are held; they bring none.
 
-A request has marked the call that asks. A delta is not one of them: without the results of its calls
-the model cannot go on, so it is the rest of the same answer.
+A request has marked the call that asks. A delta is not one of them: without the results of its
+calls the model cannot go on, so it is the rest of the same answer.
 """
 
 _CALL = "tool_call"

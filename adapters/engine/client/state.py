@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from adapters.driving.asks import InteractionAnswer, InteractionLedger, PendingInteraction
 from adapters.driving.doubts import UncertainInput, UncertainInputs
-from adapters.driving.held import HOLD_MS, Held
+from adapters.driving.held import HOLD_MS, HeldToolCalls
 from adapters.driving.ledger import InputLedger, SentInput
 from adapters.driving.part import NOT_STORED
 from adapters.engine import wire
@@ -103,7 +103,7 @@ class EngineClientState:
     asks: InteractionLedger[PendingInteraction] = dataclasses.field(
         default_factory=InteractionLedger
     )
-    held: Held = dataclasses.field(default_factory=Held)
+    held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
     # In the place: it changes with every delta.
     block: Annotated[EngineBlock, NOT_STORED] = dataclasses.field(default_factory=EngineBlock)
 
@@ -150,7 +150,7 @@ RECORDS = (
         InteractionLedger,
         PendingInteraction,
         InteractionAnswer,
-        Held,
+        HeldToolCalls,
     ),
 )
 """What is stored: a change in one of them is a new version."""

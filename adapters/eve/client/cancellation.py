@@ -196,7 +196,8 @@ class Cancellation:
         if main.turn is None or main.closed or wanted not in (None, main.native):
             return
         none = body.get("status") == "no_active_turn"
-        # The server may not know yet of a turn that has just begun: it goes on, and is to be stopped.
+        # The server may not know yet of a turn that has just begun: it goes on, and is to be
+        # stopped.
         again = none and self.connection.opened_at is not None
         s.cancel_at = now + CANCEL_AGAIN_MS if again else None
         if not (none and s.gone_after == CATCH_UP_MS and s.gone_at is not None):

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters.driving.again import Again
 from adapters.driving.asks import InteractionAnswer, InteractionLedger, PendingInteraction
-from adapters.driving.held import Held
+from adapters.driving.held import HeldToolCalls
 from adapters.driving.ledger import InputLedger, SentInput
 from adapters.driving.silence import SilenceTimers
 from adapters.model import events as ev
@@ -153,7 +153,7 @@ class ThreadState:
     # An approval that has shown nothing but its `approval.settled`.
     settled: Settlement | None = None
     settled_at: int = 0
-    held: Held = dataclasses.field(default_factory=Held)
+    held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
     # What `EveClientState.tasks` knows a child by.
     names: list[str] = dataclasses.field(default_factory=list)
     # A child that is over: `outcome` waits for its own stream, then it is `done`.
@@ -312,7 +312,7 @@ RECORDS: tuple[type, ...] = (
     ThreadState,
     EveClientState,
     EveToolCall,
-    Held,
+    HeldToolCalls,
     PendingEnd,
     ContextChange,
     ChildOutcome,

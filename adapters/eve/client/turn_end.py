@@ -139,7 +139,8 @@ class TurnEnd:
         error = ending.error
         held_back = line.empty and line.heard is not None and self.parts.state.generation == "T"
         if outcome == "completed" and held_back:
-            # Section 8.2: T holds a message back while it waits for an answer, but nobody was asked.
+            # Section 8.2: T holds a message back while it waits for an answer, but nobody was
+            # asked.
             outcome, error = "failed", _HELD_BACK
             self.parts.cancellation.turn_taken_back()
         out.append(

@@ -4,7 +4,7 @@ It is the codec of the backend's dialect, and around it what a conversation need
 another backend: its history goes out with the first message that the backend takes, and nobody sees
 it in that message's echo.
 
-Why one room: it has all methods of a client codec.
+Why one module: it has all methods of a client codec.
 """
 
 from __future__ import annotations

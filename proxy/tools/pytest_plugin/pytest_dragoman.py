@@ -212,7 +212,7 @@ class _Process:
 
 
 @dataclass(frozen=True)
-class _Marked:
+class _MarkerArguments:
     """What the marker says."""
 
     capture: str
@@ -222,14 +222,14 @@ class _Marked:
     backend: str | None = None
 
 
-def _marked(item: pytest.Item) -> _Marked:
+def _marked(item: pytest.Item) -> _MarkerArguments:
     __tracebackhide__ = True
     marker = item.get_closest_marker("dragoman")
     example = '@pytest.mark.dragoman(capture="captures/first.ndjson", serve="herm")'
     if marker is None:
         _fail(f"`dragoman_backend` needs to know what to replay: {example}")
     try:
-        return _Marked(*marker.args, **marker.kwargs)
+        return _MarkerArguments(*marker.args, **marker.kwargs)
     except TypeError as error:
         _fail(f"the marker `dragoman` is wrong: {error}. Write it as {example}")
 
@@ -298,7 +298,7 @@ def dragoman_backend(
         _keep(item, captures, item.path.parent / marked.capture)
 
 
-def _recorded(config: pytest.Config, marked: _Marked) -> str | None:
+def _recorded(config: pytest.Config, marked: _MarkerArguments) -> str | None:
     """Return the backend that is recorded, None where the capture is replayed."""
     __tracebackhide__ = True
     given: str | None = config.getoption("dragoman_record")
@@ -310,7 +310,7 @@ def _recorded(config: pytest.Config, marked: _Marked) -> str | None:
     return backend
 
 
-def _replay(item: pytest.Item, marked: _Marked) -> list[str]:
+def _replay(item: pytest.Item, marked: _MarkerArguments) -> list[str]:
     """Return the words of the command that replays a capture."""
     __tracebackhide__ = True
     capture = item.path.parent / marked.capture
@@ -325,7 +325,7 @@ def _replay(item: pytest.Item, marked: _Marked) -> list[str]:
     return ["replay", str(capture), *where, *speed, *faults]
 
 
-def _record(marked: _Marked, backend: str, folder: Path) -> list[str]:
+def _record(marked: _MarkerArguments, backend: str, folder: Path) -> list[str]:
     """Return the words of the command that records a backend."""
     __tracebackhide__ = True
     dialect = backend.partition("=")[0]

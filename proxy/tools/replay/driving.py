@@ -13,7 +13,7 @@ from adapters.offline.replay import ReplayScript
 from adapters.wire.errors import DragomanError
 from proxy.app.server import opened_sessions
 from proxy.config.settings import Settings
-from proxy.migration.scripted_person import Driven, Driver
+from proxy.migration.scripted_person import Driver, ScriptedRun
 
 OWNER = "replay"
 
@@ -27,7 +27,7 @@ async def drive(
     sealed: Sequence[str] = (),
     tell: Callable[[str], None],
     stop: asyncio.Event,
-) -> Driven:
+) -> ScriptedRun:
     """Drive the one backend of `settings` through a script.
 
     Args:
@@ -42,7 +42,7 @@ async def drive(
     Raises:
         JournalError: what came could not be stored.
     """
-    out = Driven()
+    out = ScriptedRun()
     async with opened_sessions(settings) as sessions:
         driver = Driver(script, out, seconds=seconds, sealed=list(sealed), tell=tell, stop=stop)
         try:

@@ -52,7 +52,7 @@ class ReplayPlan:
     speed: float
 
 
-class _Taking(Upstream):
+class _AcceptingUpstream(Upstream):
     """A backend that takes every call; the codec knows by itself what comes of it."""
 
     async def call(self, call: Call, load: Load = no_files, trace: str | None = None) -> Response:
@@ -60,7 +60,7 @@ class _Taking(Upstream):
         return Response(202)
 
 
-class _Telling(ReplayClient):
+class _LoggedReplayClient(ReplayClient):
     """A replay that tells on stderr what it refuses: a frontend may keep it to itself."""
 
     def check(self, command: AnyCommand) -> None:
@@ -76,7 +76,7 @@ class _Telling(ReplayClient):
             raise
 
 
-class _Replaying(Backends):
+class _ScriptBackends(Backends):
     """One backend, which is a script."""
 
     any_agent = True
@@ -86,12 +86,12 @@ class _Replaying(Backends):
     ) -> None:
         super().__init__(settings, http, ids)
         self._replay = replay
-        self._taking = _Taking(http, settings.backends[0].url, {})
+        self._taking = _AcceptingUpstream(http, settings.backends[0].url, {})
 
     def codec(self, backend: BackendSettings, task_id: str) -> ClientCodec:
         """Return what plays the script to one session."""
         replay = self._replay
-        return _Telling(replay.script, replay.dialect, replay.speed, task_id)
+        return _LoggedReplayClient(replay.script, replay.dialect, replay.speed, task_id)
 
     def upstream(self, backend: BackendSettings) -> Upstream:
         """Return what takes its calls."""
@@ -137,7 +137,7 @@ async def serve_replay(
     )
     async with contextlib.AsyncExitStack() as stack:
         sessions = await stack.enter_async_context(
-            opened_sessions(settings, backends=lambda *given: _Replaying(replay, *given))
+            opened_sessions(settings, backends=lambda *given: _ScriptBackends(replay, *given))
         )
         runner, inner = await listen(create_listener(sessions, listener), address)
         stack.push_async_callback(runner.cleanup)
