@@ -65,7 +65,7 @@ class EchoLedger(CodecPart, Generic[P]):
         return any(input_.command_id == command_id for input_ in self.sent)
 
     def unsettled(self, command_id: str) -> P | None:
-        """Return the input of a command of which nothing is known yet."""
+        """Return the input of a command whose fate is not known yet."""
         waits = (input_ for input_ in self.sent if not input_.settled and not input_.step)
         return next((input_ for input_ in waits if input_.command_id == command_id), None)
 

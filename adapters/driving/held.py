@@ -44,7 +44,7 @@ class HeldToolCalls(CodecPart):
             self._decide({call_id}, permission)
 
     def decide_all(self, permission: ev.Permission) -> None:
-        """Hear what permission all calls have of which it is not known."""
+        """Decide all calls whose permission is not known yet."""
         if self.undecided:
             self._decide(set(self.undecided), permission)
 

@@ -88,8 +88,8 @@ class MessageQueue(CodecPart, Generic[M]):
         return True
 
     def hold(self, message: M, *, busy: bool) -> bool:
-        """Take a message that is sent as soon as no turn runs and none is on its way; say whether
-        it is held for the end of the turn that runs."""
+        """Take a message that is sent as soon as no turn runs and no other is on its way; say
+        whether it is held for the end of the turn that runs."""
         if self.record.pending is not None:
             self.record.later.append(message)
             return False
@@ -100,8 +100,8 @@ class MessageQueue(CodecPart, Generic[M]):
         return busy
 
     def ready(self, *, free: bool) -> M | None:
-        """Return the message that is to be sent now. Where the backend is free, and none is next,
-        the first of the others is."""
+        """Return the message that is to be sent now. Where the backend is free, and no message is
+        next, the first of the others is."""
         record = self.record
         if free and record.later and record.pending is None:
             record.pending = record.later.pop(0)

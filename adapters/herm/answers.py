@@ -113,7 +113,7 @@ def not_served(method: str, path: str) -> Response:
 
 
 def no_route(method: str, path: str, hint: str) -> Response:
-    """Return the answer for a path that is none, with what to write; old clients are told apart
+    """Return the answer for an unknown path, with what to write; old clients are told apart
     (section 7)."""
     if "/v1/deployments" in path:
         hint = "Deployments, threads and runs are the older generation, which is not served."

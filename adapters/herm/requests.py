@@ -123,7 +123,8 @@ def parse_events(body: bytes) -> tuple[UserEvent, ...]:
     """Return the batch of a POST of events, checked as a whole (sections 3 and 3.1).
 
     Raises:
-        ClientProtocolError: it is no batch, an event breaks section 3.2, or two of them cannot go
+        ClientProtocolError: it is not a batch, an event breaks section 3.2, or two of them cannot
+        go
             together.
     """
     value = _value(body)
@@ -300,7 +301,7 @@ def parse_stream(
     """Return the sequence after which a stream begins, or None for live (sections 4.3 and 9).
 
     Raises:
-        ClientProtocolError: a position is none of this session.
+        ClientProtocolError: a position is not of this session.
     """
     named = {wire.LAST_EVENT_ID: headers.get(wire.LAST_EVENT_ID)}
     named |= {name: query.get(name) for name in ("after", "sequence")}
@@ -314,7 +315,7 @@ def parse_sessions(query: Mapping[str, str]) -> SessionQuery:
     `metadata[key]=value` is ours: the page names the filter and no syntax.
 
     Raises:
-        ClientProtocolError: `limit` or `cursor` is none.
+        ClientProtocolError: `limit` or `cursor` is not valid.
     """
     before = _cursor(cursor)[0] if (cursor := query.get("cursor")) else None
     metadata = {

@@ -1,4 +1,4 @@
-"""What the encoder knows of a session: one typed record, of which snapshots are made."""
+"""What the encoder knows of a session: one typed record, which snapshots have."""
 
 from __future__ import annotations
 

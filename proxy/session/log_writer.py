@@ -250,7 +250,7 @@ class LogWriter:
 
     def _with_receipts(self, raw: Sequence[ev.Event]) -> Sequence[ev.Event]:
         """Add the receipt of a message that answered an interaction, since no backend echoes it as
-        a message; and what becomes of that which waits here when the session ends, or when the step
+        a message; and what becomes of what waits here when the session ends, or when the step
         is over that it is part of."""
         if _CHANGES.isdisjoint([event.TYPE for event in raw]):
             return raw
@@ -467,8 +467,8 @@ class LogWriter:
 
 
 def _new_names(entries: Iterable[ev.Entry]) -> list[tuple[str, str]]:
-    """Return the aliases that entries bring: every child thread is found by its own name, of which
-    a backend may have given the same to a child of another session; the newest has it."""
+    """Return the aliases that entries bring: every child thread is found by its own name. A
+    backend may have given the same to a child of another session; the newest has it."""
     return [
         (AliasKind.THREAD, entry.event.thread_id)
         for entry in entries

@@ -36,7 +36,7 @@ STOPPED_SECONDS = 5.0
 sent all the same. Ours."""
 
 CUT_OFF = "The proxy stopped while the command was on its way; the backend has no record."
-"""Why the fate of an input is unknown of which there is no evidence."""
+"""Why the fate of an input is unknown: there is no evidence."""
 
 IN_VAIN = "Nothing is left of what it was to stop."
 """Why an interrupt is withdrawn for which no turn began, or whose turn another one stopped."""
@@ -443,7 +443,7 @@ class CommandSender:
         self.go_on()
 
     def _settle_unknown(self, command_ids: Sequence[str]) -> None:
-        """Settle commands of which nobody can tell; what they answered may be answered again."""
+        """Settle commands whose fate nobody can tell; what they answered may be answered again."""
         if command_ids:
             told = self.codec.unknown(command_ids, self.log.time())
             told = [*(unknown(name, CUT_OFF) for name in command_ids), *told]

@@ -160,7 +160,7 @@ class Outbox:
 
     @property
     def owed(self) -> Collection[str]:
-        """Return the messages that the backend has taken and of which no turn has begun."""
+        """Return the messages that the backend has taken and whose turn has not begun."""
         return self._owed
 
     @property
@@ -322,8 +322,8 @@ class Outbox:
         return (first.command_id, first.command) if with_them else None
 
     def _first(self, state: LogState) -> OutboxInput | None:
-        """Return the first message in the queue, if none is on its way that it must not overtake,
-        nor an interrupt, and no reset loses it."""
+        """Return the first message in the queue, if no other is on its way that it must not
+        overtake, nor an interrupt, and no reset loses it."""
         first = next((one for one in self._waiting() if not _stops(one.command)), None)
         free = not (self._occupied or self._owed or self.halting or self.resets(state))
         return first if free else None
@@ -420,7 +420,7 @@ class Outbox:
     def failed_with(
         self, raw: Sequence[ev.Event], state: LogState, told: Collection[str] = ()
     ) -> list[ev.Event]:
-        """Refuse what was said beside answers none of which was taken: both are one step, and
+        """Refuse what was said beside answers that all came to nothing: both are one step, and
         anybody who answers anew says it anew. Not so what was declined for, see `declining`. What
         is `told` of is settled otherwise."""
         released = {

@@ -58,10 +58,9 @@ _request: contextvars.ContextVar[_RequestHolds | None] = contextvars.ContextVar(
 class SessionCache:
     """The sessions in memory.
 
-    `erasing` are those of which what is stored is being erased: a command ends with them.
-    `stopping` says that they begin nothing new, `closed` that none is to stay. `deleted` hears of a
-    session whose log says that it is deleted, `rested` of one that comes to rest, with its newest
-    seq.
+    `erasing` are those whose stored log is being erased: a command ends with them. `stopping` says
+    that they begin nothing new, `closed` that no session is to stay. `deleted` hears of a session
+    whose log says that it is deleted, `rested` of one that comes to rest, with its newest seq.
     """
 
     context: SessionContext
@@ -128,8 +127,8 @@ class SessionCache:
         route.
 
         `owner` and `route` are None for those who may see all. Whether the asker may is
-        `authorize`'s to say; but another owner's session is none, so that its id is free to be a
-        name of the asker's own.
+        `authorize`'s to say; but another owner's session does not count, so that its id is free to
+        be a name of the asker's own.
 
         Raises:
             SessionNotFound: there is none, or it was deleted.
@@ -294,7 +293,7 @@ class SessionCache:
             live.close()
 
     async def forget_erased(self, session_id: str) -> None:
-        """Forget a session of which nothing is stored any more, one too that somebody found before
+        """Forget a session that is no longer stored, one too that somebody found before
         it was erased and that is still being loaded."""
         loading = self.loading.get(session_id)
         if loading is not None:

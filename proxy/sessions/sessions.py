@@ -142,7 +142,7 @@ class Sessions:
         )
 
     async def _attach(self, rows: Sequence[SessionRow]) -> None:
-        # Twice as many as there are slots: none is ever idle, and who asks waits for few.
+        # Twice as many as there are slots: no slot is ever idle, and who asks waits for few.
         room = asyncio.Semaphore(2 * WORK_AT_ONCE)
 
         async def attach(session_id: str) -> None:
@@ -316,8 +316,8 @@ class Sessions:
         route.
 
         `owner` and `route` are None for those who may see all. Whether the asker may is
-        `authorize`'s to say; but another owner's session is none, so that its id is free to be a
-        name of the asker's own.
+        `authorize`'s to say; but another owner's session does not count, so that its id is free to
+        be a name of the asker's own.
 
         Raises:
             SessionNotFound: there is none, or it was deleted.

@@ -10,7 +10,7 @@ from proxy.config.settings import SHADOWS
 from proxy.journal.base import Journal
 
 GONE = frozenset({"deleted", "expired"})
-"""The states of sessions of which nothing is stored but their names."""
+"""The states of sessions whose names alone are stored."""
 
 
 def shadowed(backend: str, session_id: str) -> tuple[str, str]:

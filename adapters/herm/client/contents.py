@@ -62,7 +62,7 @@ def output_of(content: Any) -> tuple[Any, tuple[Any, ...] | None]:
 
 
 def _joined(content: list[Any]) -> list[Any]:
-    """Return blocks of which those that are text and nothing else are one with their neighbours."""
+    """Return blocks in which neighbours that are text and nothing else are one."""
     out: list[Any] = []
     for plain, run in itertools.groupby(content, _is_plain):
         if plain:

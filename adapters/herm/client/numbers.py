@@ -17,7 +17,7 @@ from adapters.herm.client.records import KEPT, HermClientState, HermStreamPositi
 from adapters.wire.url_paths import is_header_value
 
 HOLES = 3
-"""After so many holes on a stream of which the list knows nothing, the numbers have holes of their
+"""After so many holes on a stream that the list cannot explain, the numbers have holes of their
 own, which the page allows (section 4.4), and are waited for no more."""
 
 RECENT = 4_096

@@ -277,7 +277,7 @@ class EnvelopeReader:
         return self._take(envelope, self._at.frames, now)
 
     def _misnumbered(self, envelope: dict[str, Any]) -> list[ev.Event]:
-        """Report a number that is none of a sequence; the envelope is good without it."""
+        """Report a number that cannot be one of a sequence; the envelope is good without it."""
         number = envelope.get("sequence")
         if type(number) not in (int, float) or sequence_of(envelope) is not None:
             return []

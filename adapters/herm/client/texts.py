@@ -122,7 +122,7 @@ class TextRuns:
         ]
 
     def _block(self, kind: str) -> dict[str, Any]:
-        """Return what an event of the open run of a kind has, opened where none is."""
+        """Return what an event of the open run of a kind has, opened where it is not."""
         at = self.at
         block = at.texts.get(kind)
         if block is None:
