@@ -68,7 +68,7 @@ UNREADABLE: dict[str, tuple[str, Change, str]] = {
     "a field of another type": (
         "legs.state",
         replaced(b'"turns":1', b'"turns":{}'),
-        "`State.turns` is of another type",
+        "`EngineClientState.turns` is of another type",
     ),
     "no JSON": ("legs.state", lambda data: b"\xff" + data, "restore a backup"),
     "a command that is none": ("commands.body", lambda data: b"{}", "restore a backup"),

@@ -1,7 +1,7 @@
 """What must survive a restart of an Engine session, typed, and what of it earlier releases stored.
 
 `EngineClientState` changes with what happens; its `block` and `StreamPosition` change with every
-delta. These two are the place that `adapters.model.stored.Kept` speaks of.
+delta. These two are the place that `adapters.model.stored.CodecCheckpoint` speaks of.
 """
 
 from __future__ import annotations
