@@ -231,7 +231,8 @@ async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
 @pytest.mark.parametrize(
     "before",
     [
-        "from proxy.journal._writer import JournalWriter; JournalWriter._close = lambda _: time.sleep(600)",
+        "from proxy.journal._writer import JournalWriter as Writer\n"
+        "Writer._close = lambda _: time.sleep(600)",
         "from proxy.journal.sqlite import SqliteJournal as Journal\n"
         "Journal._close_readers = lambda _: asyncio.to_thread(time.sleep, 600)",
         "from proxy.base.tasks import Tasks; Tasks.aclose = lambda _: asyncio.sleep(600)",
