@@ -8,6 +8,7 @@ last whole line. A disk that refuses ends the capture, and nothing else.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
@@ -40,16 +41,16 @@ class CaptureEnd(NamedTuple):
     seq: int
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Files:
     """The captures of a folder. The newest used are open."""
 
-    def __init__(self, folder: Path, dialect: str | None, now: Callable[[], float]) -> None:
-        self._folder = folder
-        self._dialect = dialect
-        self._now = now
-        self._paths: dict[str | None, Path] = {}
-        self._open: dict[str | None, BinaryIO] = {}
-        self._broken: set[str | None] = set()
+    folder: Path
+    dialect: str | None
+    now: Callable[[], float]
+    _paths: dict[str | None, Path] = dataclasses.field(default_factory=dict, init=False)
+    _open: dict[str | None, BinaryIO] = dataclasses.field(default_factory=dict, init=False)
+    _broken: set[str | None] = dataclasses.field(default_factory=set, init=False)
 
     def line(self, record: CaptureHead | Record) -> bytes:
         """Return a record as it is written. No other place makes lines of records."""
@@ -64,7 +65,7 @@ class Files:
         try:
             file = self._open.pop(session, None)
             if file is None:
-                file = self._opened(session, dialect or self._dialect)
+                file = self._opened(session, dialect or self.dialect)
             # The last one of a dictionary is the newest.
             self._open[session] = file
             file.write(lines)
@@ -88,13 +89,13 @@ class Files:
                 break
         self._paths[session] = path
         made_by = f"dragoman {__version__}"
-        head = CaptureHead(made_by=made_by, at=self._now(), dialect=dialect, session=session)
+        head = CaptureHead(made_by=made_by, at=self.now(), dialect=dialect, session=session)
         file.write(self.line(head))
         return file
 
     def _path(self, session: str | None, number: int) -> Path:
         stem = UNNAMED if session is None else _UNFIT.sub("_", session)[:100]
-        return self._folder / (f"{stem}.ndjson" if number == 1 else f"{stem}.{number}.ndjson")
+        return self.folder / (f"{stem}.ndjson" if number == 1 else f"{stem}.{number}.ndjson")
 
     def left(self, session: str) -> CaptureEnd | None:
         """Return where the capture of a session ends that was begun before, None where there is

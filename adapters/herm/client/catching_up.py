@@ -147,42 +147,25 @@ class Fill:
         return (None if key_of_repeat(envelope) in self.repeats else 0), envelope
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class CatchingUp:
     """At most one list at a time, and the frames that wait: for it, or for a hole to be filled."""
 
-    __slots__ = (
-        "_at",
-        "_buffer",
-        "_calls",
-        "_fills",
-        "_highest",
-        "_numbers",
-        "_orders",
-        "_s",
-        "_size",
-        "_there",
-        "_whole_to",
-        "fill",
-        "hole_at",
-    )
-
-    def __init__(
-        self, state: HermClientState, place: HermStreamPosition, numbers: Numbers, calls: list[Call]
-    ) -> None:
-        self._s = state
-        self._at = place
-        self._numbers = numbers
-        self._calls = calls
-        self.fill: Fill | None = None
-        self.hole_at: int | None = None
-        self._fills = 0
-        # Until a server refuses the parameter; section 4.2 asks it to pass it by.
-        self._orders = True
-        self._buffer: list[Waiting] = []
-        self._highest = self._size = 0
-        # The numbers of what waits, and up to which one `_is_whole` has looked.
-        self._there: set[int] = set()
-        self._whole_to = 0
+    state: HermClientState
+    place: HermStreamPosition
+    numbers: Numbers
+    calls: list[Call]
+    fill: Fill | None = dataclasses.field(default=None, init=False)
+    hole_at: int | None = dataclasses.field(default=None, init=False)
+    _fills: int = dataclasses.field(default=0, init=False)
+    # Until a server refuses the parameter; section 4.2 asks it to pass it by.
+    _orders: bool = dataclasses.field(default=True, init=False)
+    _buffer: list[Waiting] = dataclasses.field(default_factory=list, init=False)
+    _highest: int = dataclasses.field(default=0, init=False)
+    _size: int = dataclasses.field(default=0, init=False)
+    # The numbers of what waits, and up to which one `_is_whole` has looked.
+    _there: set[int] = dataclasses.field(default_factory=set, init=False)
+    _whole_to: int = dataclasses.field(default=0, init=False)
 
     # Frames that wait.
 
@@ -193,7 +176,7 @@ class CatchingUp:
 
     def find_hole(self, envelope: dict[str, Any], now: int) -> bool:
         """Begin to wait where the numbers show that something is missing before an envelope."""
-        if self.waits or not self._numbers.is_early(envelope):
+        if self.waits or not self.numbers.is_early(envelope):
             return False
         self.hole_at = now + HOLE_MS
         return True
@@ -204,7 +187,7 @@ class CatchingUp:
         number = sequence_of(envelope) or 0
         first = not self._buffer
         fills = number < self._highest or first
-        self._buffer.append((self._at.frames, envelope))
+        self._buffer.append((self.place.frames, envelope))
         self._there.add(number)
         self._highest = max(number, self._highest)
         self._size += size
@@ -246,7 +229,7 @@ class CatchingUp:
 
     def take(self) -> list[Waiting]:
         """Return the frames that wait, in order; none waits any more."""
-        buffered = in_order(self._buffer, self._s.inputs)
+        buffered = in_order(self._buffer, self.state.inputs)
         self.drop()
         return buffered
 
@@ -262,12 +245,12 @@ class CatchingUp:
     def _is_whole(self, listed: Collection[int] = ()) -> bool:
         """Say whether the numbers show that nothing is missing before and in what waits, as far as
         so much can wait. It is asked for each frame that waits, and goes on where it came to."""
-        before = self._numbers.before_new()
+        before = self.numbers.before_new()
         if before is None or not self._highest:
             return False
         reached = max(self._whole_to, before)
         most = min(self._highest - 1, reached + WAITING)
-        known = (self._there, self._s.inputs, listed)
+        known = (self._there, self.state.inputs, listed)
         while reached < most and any(reached + 1 in numbers for numbers in known):
             reached += 1
         if not listed:
@@ -294,7 +277,7 @@ class CatchingUp:
             look=look and self.fill is None,
             hole=hole,
             ends=ends,
-            floor=min(self._at.listed, self._at.mark),
+            floor=min(self.place.listed, self.place.mark),
         )
         self.hole_at = None
         return self._page(self.fill)
@@ -306,8 +289,8 @@ class CatchingUp:
         self._highest = max(self._highest, *numbers, 0)
 
     def _page(self, fill: Fill) -> Call:
-        assert self._s.session is not None
-        return posts.page(self._s.session, fill.number, fill.cursor, newest_first=self._orders)
+        assert self.state.session is not None
+        return posts.page(self.state.session, fill.number, fill.cursor, newest_first=self._orders)
 
     def retry(self, now: int) -> bool:
         """Take the time; say whether a list that is read is to be worked off."""
@@ -317,7 +300,7 @@ class CatchingUp:
         fill.retry_at = None
         if fill.works:
             return True
-        self._calls.append(self._page(fill))
+        self.calls.append(self._page(fill))
         return False
 
     def listed(self, call: Call, response: Response, now: int) -> list[ev.Event]:
@@ -330,7 +313,7 @@ class CatchingUp:
         if not ok or not isinstance(body, list | dict):
             if response.status in (400, 422) and self._orders:
                 self._orders = False
-                self._calls.append(self._page(fill))
+                self.calls.append(self._page(fill))
                 return []
             final = response.status in (404, 405, 501)
             return self.failed(call, f"HTTP {response.status}", now, final=final)
@@ -345,7 +328,7 @@ class CatchingUp:
             fill.cut = True
             return self.filled(fill)
         fill.cursor = cursor
-        self._calls.append(self._page(fill))
+        self.calls.append(self._page(fill))
         return []
 
     def _is_read(self, fill: Fill) -> bool:
@@ -353,7 +336,7 @@ class CatchingUp:
         events, from the first known one on."""
         if not fill.falls or fill.low > fill.floor:
             return False
-        doubtful = self._s.doubts.open and not (self._s.lists_inputs or fill.shows_inputs)
+        doubtful = self.state.doubts.open and not (self.state.lists_inputs or fill.shows_inputs)
         if doubtful or (fill.ends is not None and not fill.lists_status):
             return fill.past > EVIDENCE_PAGES
         return True
@@ -386,24 +369,24 @@ class CatchingUp:
             # What is older than the half that was read would pass for known.
             fill.new, fill.numbers = [], set()
         if fill.hole:
-            self._numbers.holes = 0 if self._is_whole(fill.numbers) else self._numbers.holes + 1
-        fill.numbers.update(self._s.inputs)
+            self.numbers.holes = 0 if self._is_whole(fill.numbers) else self.numbers.holes + 1
+        fill.numbers.update(self.state.inputs)
         fill.waiting.extend(in_order(self._buffer, fill.numbers))
         self.drop()
         fill.repeats = {key for _, seen in fill.waiting if (key := key_of_repeat(seen))}
-        fill.known = max([self._at.mark, *(sequence_of(e) or 0 for _, e in fill.waiting)])
+        fill.known = max([self.place.mark, *(sequence_of(e) or 0 for _, e in fill.waiting)])
         fill.works, fill.read = True, read
-        self._s.lists_inputs = self._s.lists_inputs or fill.shows_inputs
+        self.state.lists_inputs = self.state.lists_inputs or fill.shows_inputs
         if read:
-            self._at.listed = max(self._at.listed, fill.top)
+            self.place.listed = max(self.place.listed, fill.top)
         return out
 
     def _lacking(self, why: str) -> ev.Event:
         return ev.Gap(
             thread_id=ev.MAIN,
-            turn_id=self._s.turn,
+            turn_id=self.state.turn,
             reason=why,
-            cursor_from=self._at.last_id or None,
+            cursor_from=self.place.last_id or None,
             synthetic=True,
         )
 
@@ -423,13 +406,13 @@ class CatchingUp:
             if frame is None:
                 continue
             if envelope["type"].startswith(STATUS):
-                fill.told = fill.told or not self._numbers.is_old(envelope)
+                fill.told = fill.told or not self.numbers.is_old(envelope)
             yield frame, envelope
         fill.retry_at = now
 
     def end(self, fill: Fill) -> None:
         """Record that all of a list is processed."""
         self.fill = None
-        self._s.inputs_mark = max(self._s.inputs_mark, fill.top)
+        self.state.inputs_mark = max(self.state.inputs_mark, fill.top)
         # The list is ahead of the stream, whose older deltas still come.
-        self._numbers.catching_up = self._numbers.catching_up or fill.top > fill.known
+        self.numbers.catching_up = self.numbers.catching_up or fill.top > fill.known

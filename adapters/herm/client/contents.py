@@ -14,7 +14,7 @@ from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json, rest_of
 
 MOST_BLOCKS = 1_000
-"""Blocks of a result that are kept apart, 5 ms: of more, texts that follow each other are one."""
+"""Blocks of a result that are kept apart: of more, texts that follow each other are one."""
 
 
 def content_blocks(content: tuple[Any, ...], context: Any = None) -> list[dict[str, str]]:

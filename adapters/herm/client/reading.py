@@ -5,6 +5,7 @@ What says that an envelope is not new is in `numbers`, why one may have to wait 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -59,63 +60,42 @@ TURN_LOST = "turn_end_missing"
 """The error code of a turn that the backend has no more, while it keeps the session."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class EnvelopeReader:
     """Gives each envelope to the room that knows its type."""
 
-    __slots__ = (
-        "_at",
-        "_calls",
-        "_catching_up",
-        "_echoes",
-        "_handlers",
-        "_in_doubt",
-        "_numbers",
-        "_s",
-        "_texts",
-        "_turns",
-        "_work",
+    state: HermClientState
+    place: HermStreamPosition
+    calls: list[Call]
+    numbers: Numbers
+    texts: TextRuns
+    echoes: InputEchoes
+    turns: HermTurns
+    work: EnvelopeHandlers
+    in_doubt: LostInputLookup
+    catching_up: CatchingUp
+    _handlers: dict[str, Callable[[ReceivedEnvelope], list[ev.Event]]] = dataclasses.field(
+        init=False
     )
 
-    def __init__(
-        self,
-        state: HermClientState,
-        place: HermStreamPosition,
-        calls: list[Call],
-        numbers: Numbers,
-        texts: TextRuns,
-        echoes: InputEchoes,
-        turns: HermTurns,
-        work: EnvelopeHandlers,
-        in_doubt: LostInputLookup,
-        catching_up: CatchingUp,
-    ) -> None:
-        self._s = state
-        self._at = place
-        self._calls = calls
-        self._numbers = numbers
-        self._texts = texts
-        self._echoes = echoes
-        self._turns = turns
-        self._work = work
-        self._in_doubt = in_doubt
-        self._catching_up = catching_up
-        self._handlers: dict[str, Callable[[ReceivedEnvelope], list[ev.Event]]] = {
-            "agent.message": work.text,
-            "agent.thinking": work.text,
-            "agent.tool_use": work.tool_use,
-            "agent.mcp_tool_use": work.tool_use,
-            "agent.custom_tool_use": work.tool_use,
-            "agent.tool_result": work.tool_result,
-            "agent.mcp_tool_result": work.tool_result,
-            "agent.clarify_request": work.clarify,
-            "agent.sudo_request": work.sudo,
-            "agent.secret_request": work.secret,
-            "agent.thread_message_sent": work.thread_sent,
-            "agent.thread_message_received": work.thread_received,
-            wire.STATUS_RUNNING: turns.running,
-            wire.STATUS_IDLE: turns.idle,
-            wire.TITLE_UPDATED: work.title_updated,
-            wire.GAP: work.gap,
+    def __post_init__(self) -> None:
+        self._handlers = {
+            "agent.message": self.work.text,
+            "agent.thinking": self.work.text,
+            "agent.tool_use": self.work.tool_use,
+            "agent.mcp_tool_use": self.work.tool_use,
+            "agent.custom_tool_use": self.work.tool_use,
+            "agent.tool_result": self.work.tool_result,
+            "agent.mcp_tool_result": self.work.tool_result,
+            "agent.clarify_request": self.work.clarify,
+            "agent.sudo_request": self.work.sudo,
+            "agent.secret_request": self.work.secret,
+            "agent.thread_message_sent": self.work.thread_sent,
+            "agent.thread_message_received": self.work.thread_received,
+            wire.STATUS_RUNNING: self.turns.running,
+            wire.STATUS_IDLE: self.turns.idle,
+            wire.TITLE_UPDATED: self.work.title_updated,
+            wire.GAP: self.work.gap,
         }
 
     def feed(self, frame: SseFrame, now: int) -> list[ev.Event]:
@@ -139,9 +119,9 @@ class EnvelopeReader:
             return self._garbage_frame(frame, "the envelope has no type", now)
         if "id" not in envelope and frame.id:
             envelope["id"] = frame.id
-        at, catching_up = self._at, self._catching_up
-        if self._numbers.is_old(envelope):
-            self._texts.passed(envelope)
+        at, catching_up = self.place, self.catching_up
+        if self.numbers.is_old(envelope):
+            self.texts.passed(envelope)
             return []
         at.frames += 1
         if catching_up.waits or catching_up.find_hole(envelope, now):
@@ -153,9 +133,9 @@ class EnvelopeReader:
         return mended + out if mended else out
 
     def _wait(self, envelope: dict[str, Any], size: int, now: int) -> list[ev.Event]:
-        may_fill = self._catching_up.wait(envelope, size)
-        if self._catching_up.is_full:
-            return self._catching_up.wait_no_more() + self.work_off(now)
+        may_fill = self.catching_up.wait(envelope, size)
+        if self.catching_up.is_full:
+            return self.catching_up.wait_no_more() + self.work_off(now)
         return self.go_on(now) if may_fill else []
 
     def _take(self, envelope: dict[str, Any], frame: int, now: int) -> list[ev.Event]:
@@ -168,13 +148,13 @@ class EnvelopeReader:
             # Lenient: an event without its envelope.
             payload = {k: v for k, v in envelope.items() if k not in ENVELOPE_KEYS or k == "type"}
         if type_.startswith("user."):
-            self._s.lists_inputs = self._s.lists_inputs or not frame
-            return self._echoes.shown(type_, envelope, payload)
-        if self._numbers.is_old(envelope):
+            self.state.lists_inputs = self.state.lists_inputs or not frame
+            return self.echoes.shown(type_, envelope, payload)
+        if self.numbers.is_old(envelope):
             return []
         out = self._misnumbered(envelope)
-        self._texts.join(envelope)
-        self._numbers.count(envelope)
+        self.texts.join(envelope)
+        self.numbers.count(envelope)
         native = ev.NativeRef(
             dialect=wire.DIALECT,
             id=id_of(envelope) or None,
@@ -188,17 +168,17 @@ class EnvelopeReader:
         seen = ReceivedEnvelope(type_, envelope, payload, native, rest, now)
         handler = self._handlers.get(type_)
         if handler is None:
-            return [*out, self._work.unknown(seen)]
+            return [*out, self.work.unknown(seen)]
         out += handler(seen)
         if frame:
-            self._texts.passed(envelope)
+            self.texts.passed(envelope)
         return out
 
     # The list beside the stream.
 
     def go_on(self, now: int) -> list[ev.Event]:
         """Process what waits, where nothing is missing before it."""
-        catching_up = self._catching_up
+        catching_up = self.catching_up
         if not catching_up.is_free:
             return []
         if catching_up.fill is not None:
@@ -209,44 +189,44 @@ class EnvelopeReader:
 
     def work_off(self, now: int) -> list[ev.Event]:
         """Process some of what was listed and what waited, when the list is read."""
-        fill = self._catching_up.fill
+        fill = self.catching_up.fill
         if fill is None or not fill.works:
             return []
         out: list[ev.Event] = []
-        for frame, envelope in self._catching_up.some(fill, now):
+        for frame, envelope in self.catching_up.some(fill, now):
             out += self._take(envelope, frame, now)
         return out + self._worked_off(fill, now) if fill.over else out
 
     def _worked_off(self, fill: Fill, now: int) -> list[ev.Event]:
         """Settle what a list decides, all of which is processed."""
-        s = self._s
-        self._catching_up.end(fill)
+        s = self.state
+        self.catching_up.end(fill)
         if fill.orders:
             return []
         unread = None
         if not fill.read:
             # A list that was asked for so often is as good as so many.
             unread = Evidence.GONE if fill.attempts >= LOOKS else Evidence.UNREAD
-        out = self._in_doubt.look(now, unread, fill.begun)
+        out = self.in_doubt.look(now, unread, fill.begun)
         if not s.works or s.paused or fill.told or s.session is None:
             return out
         if fill.ends != s.turn:
             # The list does not say what became of the turn: the session object knows whether it
             # still runs.
-            self._calls.append(posts.look(s.session))
+            self.calls.append(posts.look(s.session))
         elif fill.lists_status:
             message = "Herm's session is idle, and its list has no end of the turn."
             error = ev.ErrorInfo(code=TURN_LOST, message=message)
-            out += self._turns.end("failed", error, None, synthetic=True)
+            out += self.turns.end("failed", error, None, synthetic=True)
         else:
-            out += self._turns.end("completed", None, None, synthetic=True)
+            out += self.turns.end("completed", None, None, synthetic=True)
         return out
 
     # What is not an envelope.
 
     def _garbage_frame(self, frame: SseFrame, reason: str, now: int) -> list[ev.Event]:
         """Report a frame that is not an envelope; the stream goes on."""
-        self._at.frames += 1
+        self.place.frames += 1
         name = frame.event or "message"
         out = [self._garbled(frame.data, f"event `{name}`: {reason}")]
         return out + self._salvaged(frame.event, frame.data, reason, now)
@@ -272,9 +252,9 @@ class EnvelopeReader:
         envelope["type"] = type_
         if type_.endswith("tool_result"):
             payload.setdefault("content", reason)
-        if self._numbers.is_old(envelope) or self._catching_up.waits:
+        if self.numbers.is_old(envelope) or self.catching_up.waits:
             return []
-        return self._take(envelope, self._at.frames, now)
+        return self._take(envelope, self.place.frames, now)
 
     def _misnumbered(self, envelope: dict[str, Any]) -> list[ev.Event]:
         """Report a number that cannot be one of a sequence; the envelope is good without it."""
@@ -285,4 +265,4 @@ class EnvelopeReader:
         return [self._garbled(format_json({"sequence": number}), reason)]
 
     def _garbled(self, offending: bytes, reason: str) -> ev.Event:
-        return raw.garbled(wire.DIALECT, reason, offending, turn_id=self._s.turn)
+        return raw.garbled(wire.DIALECT, reason, offending, turn_id=self.state.turn)
