@@ -3,7 +3,7 @@
 A client codec is a dispatcher over parts. A part is a slots dataclass of typed fields, which is its
 whole state and goes into the codec's stored state as it is, with methods that hear what happened
 and return what follows. Parts never call each other, and none knows a dialect (import contracts):
-only the codec and its own rooms call them. So what is true of a part can be read in one file, and
+only the codec and its own modules call them. So what is true of a part can be read in one file, and
 is tested as a table: state, what is heard, what follows.
 
 | part | its job | who uses it |
@@ -28,7 +28,7 @@ waits for the boundary and resolves what it can infer. A broadcast has one order
 codec's `wake_at`: nothing else keeps a deadline. What is to be done then is the part's own method,
 since it differs: `held` lets events go, `doubts` names the inputs that are to be looked for now,
 and the codec makes the dialect's request of each. A part knows no request, so the calls of a
-`PartOutput` come from a codec's rooms.
+`PartOutput` come from a codec's modules.
 
 **What is stored.** All fields of a part. What concerns a connection begins anew after a restart: it
 is not a field (`UncertainInputs.looking`), or is handed in. A changed field is a new version of
@@ -40,7 +40,7 @@ own record and a dialect's have.
 
 **What a dialect keeps beside a part.** Indexes: an eve holds calls in each of its threads, and
 finds open requests by thread and by call (`holding` and `asks` in its client). What is in such an
-index, its room changes with the part.
+index, its module changes with the part.
 
 **What of eve is in no part.** Its stops (`stopping`, a table of its own), and the times of threads,
 which are a heap: there are thousands of children, and `soonest` of all would be asked with every
@@ -51,7 +51,7 @@ need an entry of every command that is sent, which version 1 did not store.
 **Deltas bypass the parts.** They come by thousands. A codec makes the next delta of an open block
 without asking any part, and asks again as soon as anything else comes.
 
-**No part yet: `catching_up`**, joining a list and a stream. Herm's room of that name, with
+**No part yet: `catching_up`**, joining a list and a stream. Herm's module of that name, with
 `numbers`; Managed Agents will need the same with ids in the place of numbers. The Engine's list is
 a replay without ids, whose frames are compared by content: `adapters.engine.alignment`. All answer
 the same question, «is this frame new, known, or to be kept until more is read», and `alignment` is

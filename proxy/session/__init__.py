@@ -1,6 +1,6 @@
 """One live session: its log, its feeds, and the way to its backend and back.
 
-`session` is the facade that the rest of the proxy uses, and says which rooms there are.
+`session` is the facade that the rest of the proxy uses, and says which modules there are.
 """
 
 from proxy.session.accept import RESET_SECONDS

@@ -5,9 +5,10 @@ Commands go through an outbox in the journal: `accepted` before the frontend get
 before the request leaves, `settled` with the events that say so. The session keeps the policy that
 the face promised, whatever the backend would do by itself.
 
-This is the facade that the rest of the proxy uses. Its rooms, each of which knows only those after
-it: `accept`, `outbound`, `inbound`, `replies`, `log_writer`, `snapshots`, `feeds`, `admission`,
-`outbox`. What a room tells those above it goes through `task_scope.SessionCallbacks`.
+This is the facade that the rest of the proxy uses. Its modules, each of which knows only those
+after it: `accept`, `outbound`, `inbound`, `replies`, `log_writer`, `snapshots`, `feeds`,
+`admission`, `outbox`. What a module tells those above it goes through
+`task_scope.SessionCallbacks`.
 
 Why one module: it is the facade, with a method for each thing that others ask of a session.
 """

@@ -1,5 +1,5 @@
-"""What all rooms of a session share: its tasks, whether it is in memory still, and what each tells
-those above it."""
+"""What all modules of a session share: its tasks, whether it is in memory still, and what each
+tells those above it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def _nothing(*_: object) -> None:
 
 @dataclasses.dataclass(slots=True)
 class SessionCallbacks:
-    """What the rooms of a session tell those above them, which they do not import.
+    """What the modules of a session tell those above them, which they do not import.
 
-    It is cut when the session is closed: rooms that knew each other for ever would stay in memory
+    It is cut when the session is closed: modules that knew each other for ever would stay in memory
     until a collection of garbage.
     """
 

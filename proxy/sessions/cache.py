@@ -220,7 +220,7 @@ class SessionCache:
         try:
             await session.load(names)
         except BaseException:
-            # What it may have begun ends, and its rooms let go of each other.
+            # What it may have begun ends, and its parts let go of each other.
             session.close()
             raise
         self.admit(session)

@@ -116,7 +116,7 @@ class SessionFactory:
             made.set_result(self.cache.hold(session))
         except DragomanError as error:
             made.set_exception(error)
-            # Its rooms let go of each other.
+            # Its parts let go of each other.
             session.close()
             raise
         finally:

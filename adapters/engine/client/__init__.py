@@ -9,7 +9,7 @@ What the Engine does not say and other dialects need is inferred here, and marke
 (`usage` ends one), the end of a block, and whether a tool needs permission (a call is held for
 250 ms, or until something shows).
 
-The rooms, each of which calls only those below it:
+The modules, each of which calls only those below it:
 
 * `codec`: the contract, the hot path of deltas, the time;
 * `replies`: what became of requests; `frames`: which handler a frame has, what is held, what is

@@ -1,4 +1,4 @@
-"""The codec: hears what the session reports, asks the parts and the rooms, and keeps the time."""
+"""The codec: hears what the session reports, asks the parts and the modules, and keeps the time."""
 
 from __future__ import annotations
 

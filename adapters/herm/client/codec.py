@@ -1,4 +1,4 @@
-"""The contract: what a session asks of the codec, handed on to the rooms that it concerns.
+"""The contract: what a session asks of the codec, handed on to the modules that it concerns.
 
 A session is made at the backend with the first command, then the stream is opened, then the command
 is posted, so that nothing of the first turn is missed (herm page, section 4.3).

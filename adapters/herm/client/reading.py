@@ -62,7 +62,7 @@ TURN_LOST = "turn_end_missing"
 
 @dataclasses.dataclass(slots=True, eq=False)
 class EnvelopeReader:
-    """Gives each envelope to the room that knows its type."""
+    """Gives each envelope to the function that knows its type."""
 
     state: HermClientState
     place: HermStreamPosition

@@ -193,8 +193,8 @@ class HermStreamPosition:
 
 @dataclasses.dataclass(slots=True)
 class HermClientState:
-    """The rest, each part in the room that writes it. A delta does not change it, unless it is held
-    back."""
+    """The rest, each part in the module that writes it. A delta does not change it, unless it is
+    held back."""
 
     session: str | None = None
     form: Literal["events", "single"] | None = None
@@ -281,6 +281,6 @@ RECORDS = (
 
 
 def become(record: T, other: T) -> None:
-    """Give a record the fields of another one: the rooms hold it."""
+    """Give a record the fields of another one: the modules hold it."""
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         setattr(record, field.name, getattr(other, field.name))
