@@ -247,6 +247,7 @@ def classes(*packages: str) -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 STANDS_FOR_TWO = {
+    "Reset": "a command, and a fault of scripted backends, which `--kinds` and logs name",
     "RouteOut": "two schemas of openapi.json have this name: a route, and a route in a report",
 }
 """Names of two classes, with the reason. Say in a new name whose or what it is instead."""

@@ -28,8 +28,8 @@ from proxy.scripted.faults import (
     Garbage,
     HalfFrame,
     LoseTurn,
-    NoAnswer,
     Redirect,
+    Silence,
     SlowHead,
     Stall,
     Status,
@@ -1050,7 +1050,7 @@ async def test_a_wrong_content_type_is_only_a_wrong_content_type(serve: Serve, r
 async def test_silence_sends_no_byte_whether_or_not_the_turn_begins(
     serve: Serve, done: bool
 ) -> None:
-    client, engine = await serve(faults=Faults({("execute", 1): NoAnswer(done=done)}))
+    client, engine = await serve(faults=Faults({("execute", 1): Silence(done=done)}))
     silent = asyncio.ensure_future(client.turn("script: text", "t"))
     while engine.faults.requests["execute"] == 0:
         await client.health()
@@ -1062,7 +1062,7 @@ async def test_silence_sends_no_byte_whether_or_not_the_turn_begins(
 
 
 async def test_a_silent_answer_is_taken_all_the_same(serve: Serve) -> None:
-    client, engine = await serve(faults=Faults({("respond", 1): NoAnswer()}))
+    client, engine = await serve(faults=Faults({("respond", 1): Silence()}))
     stream = client.execute("script: ask", "t")
     while (await anext(stream)).event != "hitl_request":
         pass

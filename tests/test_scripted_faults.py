@@ -18,12 +18,12 @@ from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import (
     KINDS,
     Altered,
-    ConnectionReset,
     Cut,
     Fault,
     Faults,
     HalfClose,
     Mutated,
+    Reset,
     disturbed,
 )
 from proxy.scripted.mutations import VALUES, JsonText, written
@@ -134,10 +134,10 @@ def unchunked(answer: bytes) -> bytes:
 @pytest.mark.parametrize("dialect", sorted(BACKENDS))
 @pytest.mark.parametrize(
     ("kind", "resets", "listens"),
-    [(Cut, False, False), (ConnectionReset, True, False), (HalfClose, False, True)],
+    [(Cut, False, False), (Reset, True, False), (HalfClose, False, True)],
 )
 async def test_a_body_ends_at_the_socket_as_its_fault_says(
-    dialect: str, kind: type[Cut | ConnectionReset | HalfClose], resets: bool, listens: bool
+    dialect: str, kind: type[Cut | Reset | HalfClose], resets: bool, listens: bool
 ) -> None:
     async with opened(dialect, kind(at_byte=333)) as line:
         answer, reset = await line.rest()
@@ -159,17 +159,17 @@ async def test_a_cut_at_the_last_byte_of_a_body_comes_before_its_end() -> None:
         assert not answer.endswith(b"0\r\n\r\n")
 
 
-@pytest.mark.parametrize("kind", [ConnectionReset, HalfClose])
+@pytest.mark.parametrize("kind", [Reset, HalfClose])
 async def test_a_body_that_ends_after_an_event_has_that_many(
-    kind: type[Cut | ConnectionReset | HalfClose],
+    kind: type[Cut | Reset | HalfClose],
 ) -> None:
     async with opened("engine", kind(after_event=3)) as line:
         answer, _ = await line.rest()
         assert unchunked(answer).count(b"\n\n") == 3
 
 
-@pytest.mark.parametrize("kind", [Cut, ConnectionReset, HalfClose])
-def test_the_end_of_a_body_is_in_one_place(kind: type[Cut | ConnectionReset | HalfClose]) -> None:
+@pytest.mark.parametrize("kind", [Cut, Reset, HalfClose])
+def test_the_end_of_a_body_is_in_one_place(kind: type[Cut | Reset | HalfClose]) -> None:
     for place in (None, 1):
         with pytest.raises(ValueError, match="either"):
             kind(after_event=place, at_byte=place)

@@ -29,7 +29,7 @@ from proxy.scripted.engine_turns import (
     ScriptedEngine,
     plain,
 )
-from proxy.scripted.faults import Faults, NoAnswer, SlowHead, Status
+from proxy.scripted.faults import Faults, Silence, SlowHead, Status
 from proxy.scripted.http_app import (
     BodyOver,
     StreamBody,
@@ -190,7 +190,7 @@ async def _respond(request: web.Request) -> web.StreamResponse:
     answer = parse_answer(await request.read(), request.content_type, strict=engine.variant.strict)
     pending = engine.answer(answer)
     body = BODIES["resumed"].filled(request_id=pending.record["request_id"])
-    if isinstance(fault_of(request), NoAnswer | SlowHead):
+    if isinstance(fault_of(request), Silence | SlowHead):
         pending.resume(answer)
     content_type = await late(engine, request)
     response = json_response(body, content_type=content_type or "application/json")

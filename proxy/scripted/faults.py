@@ -44,7 +44,7 @@ class Cut(StreamEnd):
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionReset(StreamEnd):
+class Reset(StreamEnd):
     """The connection is reset there (TCP RST): the reader gets an error, not an end."""
 
 
@@ -151,7 +151,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class NoAnswer:
+class Silence:
     """No byte of an answer ever comes; with `done` what was asked for happens all the same."""
 
     done: bool = True
@@ -166,7 +166,7 @@ class SlowHead:
 
 Fault = (
     Cut
-    | ConnectionReset
+    | Reset
     | HalfClose
     | HalfFrame
     | Stall
@@ -180,7 +180,7 @@ Fault = (
     | WrongContentType
     | Redirect
     | Status
-    | NoAnswer
+    | Silence
     | SlowHead
 )
 
@@ -200,7 +200,7 @@ _OF_STREAMS = (
 
 KINDS: Mapping[str, type[Fault]] = {
     "Cut": Cut,
-    "Reset": ConnectionReset,
+    "Reset": Reset,
     "HalfClose": HalfClose,
     "HalfFrame": HalfFrame,
     "Stall": Stall,
@@ -214,14 +214,14 @@ KINDS: Mapping[str, type[Fault]] = {
     "WrongContentType": WrongContentType,
     "Redirect": Redirect,
     "Status": Status,
-    "Silence": NoAnswer,
+    "Silence": Silence,
     "SlowHead": SlowHead,
 }
 """Every fault by its name on the command line; each can be drawn."""
 
 SEEDED: tuple[type[Fault], ...] = (
     Cut,
-    ConnectionReset,
+    Reset,
     HalfClose,
     HalfFrame,
     Garbage,
@@ -358,7 +358,7 @@ class Faults:
             Cut(after_event=place),
             Cut(at_byte=byte),
             Cut(after_event=place, clean=True),
-            ConnectionReset(at_byte=byte),
+            Reset(at_byte=byte),
             HalfClose(at_byte=byte),
             HalfFrame(place),
             Stall(place, source.choice((None, 1.0, 20.0))),
@@ -373,7 +373,7 @@ class Faults:
             Redirect(),
             # Those that pass: a 404 or 410 of a stream says that its session is gone.
             Status(source.choice((425, 429, 500, 502, 503, 504))),
-            NoAnswer(done=source.random() < 0.5),
+            Silence(done=source.random() < 0.5),
             SlowHead(),
         )
         return source.choice([fault for fault in drawn if isinstance(fault, tuple(self._kinds))])

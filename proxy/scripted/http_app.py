@@ -17,15 +17,15 @@ from aiohttp.typedefs import Middleware
 
 from proxy.scripted.backend import ReceivedRequest, ScriptedBackend
 from proxy.scripted.faults import (
-    ConnectionReset,
     Cut,
     Fault,
     Garbage,
     HalfClose,
     HalfFrame,
     LoseTurn,
-    NoAnswer,
     Redirect,
+    Reset,
+    Silence,
     SlowHead,
     SplitCharacters,
     Stall,
@@ -94,7 +94,7 @@ async def broken(
             return refused(fault)
         case Redirect(location, status):
             return web.Response(status=status, headers={"Location": location})
-        case NoAnswer(done=False):
+        case Silence(done=False):
             await _never(backend, request)
     return None
 
@@ -107,7 +107,7 @@ def fault_of(request: web.Request) -> Fault | None:
 async def late(backend: ScriptedBackend[Any], request: web.Request) -> str | None:
     """Hold an answer's head back as the fault says; returns a content type to lie about."""
     match fault_of(request):
-        case NoAnswer():
+        case Silence():
             await _never(backend, request)
         case SlowHead(seconds):
             await backend.clock.wait(backend.stopping, seconds)
@@ -211,7 +211,7 @@ class StreamBody:
             transport.write_eof()
             # Until the other side leaves, which ends this handler.
             await self.backend.stopping.wait()
-        elif isinstance(fault, ConnectionReset):
+        elif isinstance(fault, Reset):
             _reset_at_close(transport)
         transport.abort()
         raise BodyOver

@@ -30,7 +30,7 @@ from proxy.control.control import (
     SessionsOut,
     openapi,
 )
-from proxy.scripted.faults import Faults, NoAnswer
+from proxy.scripted.faults import Faults, Silence
 from proxy.session import Session
 from tests.control.openapi import PATH, text
 from tests.support.dragoman import BACKEND_KEY
@@ -836,7 +836,7 @@ async def test_a_queued_message_is_seen_and_withdrawn(dragoman: Proxied) -> None
 
 
 async def test_a_message_on_its_way_is_not_withdrawn() -> None:
-    faults = Faults({("execute", 1): NoAnswer()})
+    faults = Faults({("execute", 1): Silence()})
     async with proxied(engine={"faults": faults}) as dragoman:
         session = await dragoman.say("hello")
         await until(lambda: bool(dragoman.engine.received))
@@ -871,7 +871,7 @@ async def test_a_session_that_is_stuck_is_brought_to_rest(dragoman: Proxied) -> 
 
 
 async def test_a_message_that_nobody_answers_is_settled_too() -> None:
-    faults = Faults({("execute", 1): NoAnswer()})
+    faults = Faults({("execute", 1): Silence()})
     async with proxied(engine={"faults": faults}) as dragoman:
         session = await dragoman.say("hello")
         await until(lambda: bool(dragoman.engine.received))

@@ -9,14 +9,14 @@ from typing import Any
 
 from proxy.scripted.faults import (
     Altered,
-    ConnectionReset,
     Cut,
     Fault,
     Garbage,
     HalfClose,
     HalfFrame,
-    NoAnswer,
     Redirect,
+    Reset,
+    Silence,
     SlowHead,
     SplitCharacters,
     Stall,
@@ -36,8 +36,8 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in PLACES),
     *(Cut(after_event=place, clean=True) for place in PLACES),
     *(Cut(at_byte=place) for place in (1, 60, 333, 700, 1100, 1500)),
-    *(ConnectionReset(after_event=place) for place in (0, 2, 9, 17)),
-    *(ConnectionReset(at_byte=place) for place in (1, 700)),
+    *(Reset(after_event=place) for place in (0, 2, 9, 17)),
+    *(Reset(at_byte=place) for place in (1, 700)),
     *(HalfClose(after_event=place) for place in (0, 2, 9, 17)),
     *(HalfClose(at_byte=place) for place in (1, 700)),
     *(HalfFrame(place) for place in PLACES),
@@ -49,7 +49,7 @@ RECOVERED: list[Fault] = [
     *(Stall(place) for place in (0, 2, 12)),
     Stall(5, 0.02),
     SlowHead(0.05),
-    NoAnswer(done=True),
+    Silence(done=True),
 ]
 
 
@@ -96,8 +96,8 @@ SENT = [
     Becomes(Status(500), LOST, "500"),
     Becomes(Status(504), LOST, "504"),
     Becomes(Status(500, body=b"\xff\x00<html>"), LOST, "500"),
-    Becomes(NoAnswer(done=False), LOST),
-    Becomes(NoAnswer(done=True)),
+    Becomes(Silence(done=False), LOST),
+    Becomes(Silence(done=True)),
     Becomes(SlowHead(0.05)),
     Becomes(WrongContentType()),
 ]
@@ -137,6 +137,6 @@ FAULTS = Faulty(
     unanswered=[
         *(Status(status) for status in sorted({*REFUSALS, 422})),
         Redirect(),
-        NoAnswer(done=False),
+        Silence(done=False),
     ],
 )

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from proxy.scripted.faults import Fault, NoAnswer, Redirect, Status
+from proxy.scripted.faults import Fault, Redirect, Silence, Status
 from tests.faults.conversation import Conversation, told
 
 __all__ = [
@@ -96,6 +96,6 @@ class Faulty:
     unanswered: Sequence[Fault] = (
         *(Status(status) for status in REFUSALS),
         Redirect(),
-        NoAnswer(done=False),
+        Silence(done=False),
     )
     generations: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"": {}})

@@ -10,16 +10,16 @@ from typing import Any
 
 from proxy.scripted.faults import (
     Altered,
-    ConnectionReset,
     Cut,
     Duplicate,
     Fault,
     Garbage,
     HalfClose,
     HalfFrame,
-    NoAnswer,
     Redirect,
     Reorder,
+    Reset,
+    Silence,
     SlowHead,
     SplitCharacters,
     Stall,
@@ -39,8 +39,8 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in (2, 7, 12)),
     *(Cut(after_event=place, clean=True) for place in (1, 6, 11)),
     *(Cut(at_byte=place) for place in (900, 1500)),
-    *(ConnectionReset(after_event=place) for place in (2, 7, 12)),
-    ConnectionReset(at_byte=1500),
+    *(Reset(after_event=place) for place in (2, 7, 12)),
+    Reset(at_byte=1500),
     *(HalfClose(after_event=place) for place in (1, 6, 11)),
     HalfClose(at_byte=1500),
     *(HalfFrame(place) for place in (5, 11)),
@@ -53,8 +53,8 @@ RECOVERED: list[Fault] = [
     Stall(6),
     Stall(5, 0.02),
     SlowHead(0.05),
-    NoAnswer(done=True),
-    NoAnswer(done=False),
+    Silence(done=True),
+    Silence(done=False),
     WrongContentType(),
     Redirect(),
     *(Status(status) for status in REFUSALS),
@@ -80,7 +80,7 @@ SENT = [
     # Whether a server took what it failed on only its list can tell.
     *(Becomes(Status(status), "not_arrived") for status in (500, 502, 503, 504)),
     Becomes(Redirect(), "http_302"),
-    Becomes(NoAnswer(done=True)),
+    Becomes(Silence(done=True)),
     Becomes(SlowHead(0.05)),
     Becomes(WrongContentType()),
 ]
@@ -138,6 +138,6 @@ FAULTS = Faulty(
     unanswered=[
         *(Status(status) for status in REFUSALS if status not in (404, 410)),
         Redirect(),
-        NoAnswer(done=False),
+        Silence(done=False),
     ],
 )

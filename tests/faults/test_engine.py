@@ -7,15 +7,15 @@ import pytest
 from adapters.model import events as ev
 from proxy.scripted.engine_turns import EngineVariant
 from proxy.scripted.faults import (
-    ConnectionReset,
     Cut,
     Fault,
     Faults,
     HalfClose,
     HalfFrame,
     LoseTurn,
-    NoAnswer,
     Redirect,
+    Reset,
+    Silence,
     SlowHead,
     Stall,
     Status,
@@ -66,12 +66,12 @@ REPEATED: list[Fault] = [
     Cut(after_event=3),
     Cut(at_byte=150),
     Cut(after_event=2, clean=True),
-    ConnectionReset(after_event=3),
-    ConnectionReset(at_byte=150),
+    Reset(after_event=3),
+    Reset(at_byte=150),
     HalfClose(after_event=3),
     HalfFrame(2),
     Stall(2),
-    NoAnswer(done=False),
+    Silence(done=False),
     SlowHead(0.05),
     WrongContentType(),
     WrongContentType("application/json"),
@@ -131,7 +131,7 @@ async def test_an_engine_that_restarts_in_a_turn_loses_the_turn_and_not_the_sess
 @pytest.mark.parametrize(
     "fault",
     [
-        NoAnswer(done=True),
+        Silence(done=True),
         SlowHead(0.05),
         WrongContentType(),
         WrongContentType("text/event-stream"),
@@ -139,7 +139,7 @@ async def test_an_engine_that_restarts_in_a_turn_loses_the_turn_and_not_the_sess
     ids=repr,
 )
 @pytest.mark.parametrize(
-    "pending", [None, Status(500), NoAnswer(done=False), WrongContentType()], ids=repr
+    "pending", [None, Status(500), Silence(done=False), WrongContentType()], ids=repr
 )
 async def test_an_answer_that_arrived_counts_though_nobody_said_so(
     run: Run, fault: Fault, pending: Fault | None

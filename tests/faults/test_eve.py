@@ -11,7 +11,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.scripted.eve_turns import Generation
-from proxy.scripted.faults import Cut, Duplicate, Fault, NoAnswer, Status
+from proxy.scripted.faults import Cut, Duplicate, Fault, Silence, Status
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.conversation import SAID, SCRIPT, check_replayed, failure, greeted, rested
 from tests.faults.playing import Run, begin, check_survives, heard, play
@@ -90,7 +90,7 @@ async def test_a_stream_that_stays_away_fails_the_turn_when_the_patience_is_over
 async def test_a_session_that_was_perhaps_made_is_made_again_before_its_message(
     run: Run, eve: Kind, done: bool
 ) -> None:
-    conversation = await play(run, eve, {("create", 1): NoAnswer(done=done)})
+    conversation = await play(run, eve, {("create", 1): Silence(done=done)})
     assert SAID in (conversation.turn.text or "")
     await check_survives(eve, conversation)
 

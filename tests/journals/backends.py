@@ -20,7 +20,7 @@ from proxy.base.clock import ManualClock, SeededIds
 from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.eve_turns import EveVariant, Generation
-from proxy.scripted.faults import Faults, NoAnswer, Status
+from proxy.scripted.faults import Faults, Silence, Status
 from proxy.scripted.herm import HERM, create_herm_app
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.serving import HOST, close, serve
@@ -35,7 +35,7 @@ SEED = 5
 
 AGENT = {"agent": "agent_K4"}
 
-LOST = NoAnswer(done=False)
+LOST = Silence(done=False)
 
 TURNS = 100
 """A backend that did nothing in so many turns of the event loop waits for its clock or a request:
@@ -129,7 +129,7 @@ class Scripted:
         self.steps.append({"do": "refuse", "route": route, **step})
         self._plan(route, _refusal(step))
 
-    def _plan(self, route: str, fault: NoAnswer | Status) -> None:
+    def _plan(self, route: str, fault: Silence | Status) -> None:
         self.faults.plan[route, self.faults.requests[route] + 1] = fault
 
     async def advance(self, seconds: float) -> None:

@@ -21,7 +21,7 @@ from proxy.migration import shadowing
 from proxy.migration.moving import move
 from proxy.migration.progress import Progress, progress_of
 from proxy.migration.reporting import ShadowReportOut, lines_of
-from proxy.scripted.faults import Faults, NoAnswer, Status
+from proxy.scripted.faults import Faults, Silence, Status
 from proxy.sessions.retention_limits import RetentionLimits
 from proxy.sessions.shadows import shadow_of
 from proxy.upstream import readiness
@@ -260,7 +260,7 @@ async def test_what_serves_does_not_wait_for_a_shadow_that_hangs(
     start: Start[Shadowed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shadowing, "SILENT_SECONDS", 1.0)
-    hangs = Faults({("execute", number): NoAnswer() for number in range(1, 100)})
+    hangs = Faults({("execute", number): Silence() for number in range(1, 100)})
     house = await start(faults=hangs)
     sessions = [await house.begin("One") for _ in range(20)]
     for number in range(3):
@@ -275,7 +275,7 @@ async def test_what_serves_does_not_wait_for_a_shadow_that_hangs(
 
 
 async def test_a_stop_does_not_wait_for_what_a_shadow_is_given(start: Start[Shadowed]) -> None:
-    house = await start(faults=Faults({("execute", 1): NoAnswer()}))
+    house = await start(faults=Faults({("execute", 1): Silence()}))
     session = await house.begin("One")
     await settled(session)
 

@@ -33,7 +33,7 @@ from proxy.base.errors import (
 from proxy.journal._changes import Transaction
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
-from proxy.scripted.faults import Cut, Faults, NoAnswer, Status
+from proxy.scripted.faults import Cut, Faults, Silence, Status
 from proxy.upstream.client import Upstream
 from tests.journal.conftest import begin, create, joined, line, lines
 from tests.server.test_retention import ask
@@ -532,7 +532,7 @@ async def test_a_clock_that_is_set_forward_does_not_end_the_patience_for_a_backe
 
 
 async def test_a_doubt_is_as_old_as_it_was_when_a_session_is_loaded_after_a_step(run: Run) -> None:
-    lost = {"faults": Faults({("execute", 1): NoAnswer(done=False)})}
+    lost = {"faults": Faults({("execute", 1): Silence(done=False)})}
     running = await run("sqlite", engine=lost, speed=20.0)
     backend = running.backends[BACKEND]
     backend.table = {**backend.table, "settings": {"patience_seconds": 20}}
@@ -551,8 +551,8 @@ async def test_a_doubt_is_as_old_as_it_was_when_a_session_is_loaded_after_a_step
 
 async def test_only_silence_after_the_last_news_counts_from_before_a_start(run: Run) -> None:
     silent = Cut(after_event=0, clean=True)
-    faults: dict[tuple[str, int], Cut | NoAnswer | Status] = {
-        ("execute", 1): NoAnswer(done=True),
+    faults: dict[tuple[str, int], Cut | Silence | Status] = {
+        ("execute", 1): Silence(done=True),
         ("replay", 1): Status(503),
         ("replay", 2): Cut(after_event=4, clean=True),
         ("replay", 3): silent,
@@ -579,7 +579,7 @@ async def test_only_silence_after_the_last_news_counts_from_before_a_start(run: 
 async def test_a_start_goes_on_from_the_times_before_it_though_the_clock_was_set_back(
     run: Run, set_clock: Callable[[float], None], step: float
 ) -> None:
-    lost = {"faults": Faults({("execute", 1): NoAnswer(done=False)})}
+    lost = {"faults": Faults({("execute", 1): Silence(done=False)})}
     running = await run("sqlite", engine=lost, speed=1.0)
     session = await running.eve().create("hello")
     await until(lambda: bool(running.requests("execute")))

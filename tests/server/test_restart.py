@@ -24,7 +24,7 @@ from adapters.model import events as ev
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import JournalUnavailable
 from proxy.scripted.engine_turns import DEFAULT, EngineVariant
-from proxy.scripted.faults import Faults, NoAnswer
+from proxy.scripted.faults import Faults, Silence
 from proxy.session import Session
 from proxy.upstream.client import BackendStream, Frames, Take
 from tests.support.dragoman import BACKEND_KEY
@@ -238,7 +238,7 @@ async def test_a_message_without_a_trace_ends_though_restarts_come_faster_than_p
     run: Run,
 ) -> None:
     # The Engine takes the message and never tells of it: only its silence says what came of it.
-    lost = {"faults": Faults({("execute", 1): NoAnswer(done=False)})}
+    lost = {"faults": Faults({("execute", 1): Silence(done=False)})}
     running = await run("sqlite", engine=lost, speed=1.0)
     backend = running.backends[BACKEND]
     backend.table = {**backend.table, "settings": {"patience_seconds": 1.5}}

@@ -21,7 +21,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.journal import open_journal
-from proxy.scripted.faults import Faults, NoAnswer, SlowHead, Stall
+from proxy.scripted.faults import Faults, Silence, SlowHead, Stall
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
 from tests.support.engine_client import Expect as EngineExpect
@@ -218,7 +218,7 @@ async def check_goes_on(server: Server, session: EveSession) -> None:
 async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
     run: Run, tmp_path: Path
 ) -> None:
-    faults = Faults({**UNTOLD, ("respond", 1): NoAnswer(done=True)})
+    faults = Faults({**UNTOLD, ("respond", 1): Silence(done=True)})
     running = await run(engine={"faults": faults})
     async with served(tmp_path, running, shutdown_seconds=4.0) as server:
         session, log = await stopped_while_answering(running, server, status=0)
@@ -240,7 +240,7 @@ async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
     ids=["writer", "reader", "task"],
 )
 async def test_a_stop_is_over_in_time_whatever_hangs(run: Run, tmp_path: Path, before: str) -> None:
-    running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): NoAnswer(done=True)})})
+    running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): Silence(done=True)})})
     hanging = f"import asyncio, time\n{before}"
     async with served(tmp_path, running, shutdown_seconds=0.5, before=hanging) as server:
         session, log = await stopped_while_answering(running, server, status=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.model.base import Call, Response
-from proxy.scripted.faults import NoAnswer, Stall, WrongContentType
+from proxy.scripted.faults import Silence, Stall, WrongContentType
 from proxy.upstream.client import BackendStream, Upstream
 from tests.support.dragoman import SCRIPTED
 
@@ -38,7 +38,7 @@ def waits_for_ever(upstream: Upstream, call: Call) -> bool:
         return False
     route = ROUTES.get(call.name, call.name)
     match backend.faults.plan.get((route, backend.faults.requests[route] + 1)):
-        case NoAnswer() | Stall(seconds=None):
+        case Silence() | Stall(seconds=None):
             return True
         case WrongContentType():
             # A stream with the content type of an answer is read as one, and its end never comes.

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.faults import Fault, Faults, NoAnswer, Status
+from proxy.scripted.faults import Fault, Faults, Silence, Status
 from proxy.session import Session
 from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession, Refused, TurnResult
@@ -177,7 +177,7 @@ async def test_the_stream_shows_what_became_of_answers_whose_reply_is_lost(
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
     number = 1 if generation == "T" else 2
-    faults = Faults({("message", number): NoAnswer(done=True)})
+    faults = Faults({("message", number): Silence(done=True)})
     house = await serve(faults=faults, speed=20.0)
     session, turn = await asked(house, generation)
     await session.respond_all(answers(turn, 0, 1))
@@ -195,7 +195,7 @@ async def test_answers_that_never_arrived_are_asked_for_again(
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
     number = 1 if generation == "T" else 2
-    faults = Faults({("message", number): NoAnswer(done=False)})
+    faults = Faults({("message", number): Silence(done=False)})
     house = await serve(faults=faults, speed=20.0)
     session, turn = await asked(house, generation)
     given = answers(turn, 0, 1)

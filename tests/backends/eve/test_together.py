@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.faults import Faults, NoAnswer, Status
+from proxy.scripted.faults import Faults, Silence, Status
 from proxy.session import Session
 from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession, Refused, TurnResult
@@ -331,7 +331,7 @@ async def test_the_stream_shows_what_became_of_both_when_the_reply_is_lost(
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
     number = 1 if generation == "T" else 2
-    faults = Faults({("message", number): NoAnswer(done=done)})
+    faults = Faults({("message", number): Silence(done=done)})
     house = await serve(faults=faults, speed=20.0)
     session, requests = await asked(house, generation)
     await session.respond_all(answers(requests, 0), message="hello")

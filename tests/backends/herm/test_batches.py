@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.faults import Faults, NoAnswer, Status
+from proxy.scripted.faults import Faults, Silence, Status
 from proxy.scripted.herm_turns import HermVariant
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
@@ -162,7 +162,7 @@ async def test_the_list_tells_what_became_of_answers_whose_reply_is_lost(
     serve: Serve, monkeypatch: Any, done: bool
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
-    faults = Faults({("post", 2): NoAnswer(done=done)})
+    faults = Faults({("post", 2): Silence(done=done)})
     house = await serve(herm={"faults": faults}, speed=20.0)
     session, given = await asked(house)
     await session.respond_all(given)

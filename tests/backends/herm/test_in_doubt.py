@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from proxy.scripted.faults import Faults, NoAnswer, Status
+from proxy.scripted.faults import Faults, Silence, Status
 from tests.backends.herm.conftest import Serve
 from tests.support.houses import HermAndEngine
 from tests.support.patience import shorten
@@ -66,7 +66,7 @@ async def test_a_message_waits_until_the_one_before_is_found_or_refused(
     serve: Serve, monkeypatch: Any
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
-    faults = Faults({("post", 2): NoAnswer(done=False), ("post", 4): NoAnswer(done=True)})
+    faults = Faults({("post", 2): Silence(done=False), ("post", 4): Silence(done=True)})
     house = await serve(herm={"faults": faults}, speed=20.0)
     session = (await house.client().create())["id"]
     live = await house.live(session)
@@ -82,7 +82,7 @@ async def test_what_waits_only_behind_a_message_goes_when_that_is_withdrawn(
     serve: Serve, monkeypatch: Any
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
-    house = await serve(herm={"faults": Faults({("post", 2): NoAnswer(done=False)})}, speed=20.0)
+    house = await serve(herm={"faults": Faults({("post", 2): Silence(done=False)})}, speed=20.0)
     session = (await house.client().create())["id"]
     live = await house.live(session)
     await live.submit([message("script: approve", "queue")], by="ann", face="eve")

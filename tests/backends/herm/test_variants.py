@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, NoAnswer, Status
+from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, Silence, Status
 from proxy.scripted.herm_turns import HermVariant
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import (
@@ -124,7 +124,7 @@ async def test_a_post_without_an_answer_is_looked_up_and_never_repeated(
     serve: Serve, done: bool, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shorten(monkeypatch, "answer_seconds")
-    faults = Faults({("post", 1): NoAnswer(done=done)})
+    faults = Faults({("post", 1): Silence(done=done)})
     house = await serve(herm={"variant": VARIANTS[variant], "faults": faults})
     client = house.client()
     session = (await client.create())["id"]

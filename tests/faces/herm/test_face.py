@@ -15,7 +15,7 @@ from adapters.model.commands import AnswerInteraction, Sealed
 from proxy.base.errors import InteractionConflict
 from proxy.faces import stream as herm
 from proxy.journal.sqlite import SqliteJournal
-from proxy.scripted.faults import Faults, NoAnswer
+from proxy.scripted.faults import Faults, Silence
 from proxy.scripted.herm_turns import HermVariant
 from proxy.session import told
 from proxy.session.snapshots import SNAPSHOT_ENTRIES
@@ -414,7 +414,7 @@ async def test_a_repeated_request_with_its_key_is_one(serve: Serve) -> None:
 async def test_a_second_answer_is_refused_while_a_sealed_one_is_on_its_way(
     serve: Serve,
 ) -> None:
-    house = await serve(herm={"faults": Faults({("post", 2): NoAnswer()})})
+    house = await serve(herm={"faults": Faults({("post", 2): Silence()})})
     client = house.client()
     session = (await client.create("herm"))["id"]
     await client.say(session, "script: secret")
@@ -432,7 +432,7 @@ async def test_a_change_of_a_session_that_somebody_deletes_meanwhile_finds_it_go
 ) -> None:
     # The backend's silence does not end it, however slow the machine.
     monkeypatch.setattr("proxy.sessions.sessions.SETTLE_SECONDS", SOON_S)
-    house = await serve(herm={"faults": Faults({("update", 1): NoAnswer(done=False)})})
+    house = await serve(herm={"faults": Faults({("update", 1): Silence(done=False)})})
     client = house.client()
     session = (await client.create())["id"]
     await client.turn(session, "hello")
@@ -459,7 +459,7 @@ async def test_a_session_is_gone_while_it_is_being_erased(
 
     monkeypatch.setattr(SqliteJournal, "delete", slow)
     monkeypatch.setattr("proxy.sessions.sessions.SETTLE_SECONDS", SOON_S)
-    house = await serve(herm={"faults": Faults({("update", 1): NoAnswer(done=False)})})
+    house = await serve(herm={"faults": Faults({("update", 1): Silence(done=False)})})
     client = house.client()
     session = (await client.create())["id"]
     await client.turn(session, "hello")
