@@ -29,6 +29,9 @@ from adapters.herm.client import HermClient
 from adapters.herm.probe import PROBE as PROBE_HERM
 from adapters.herm.server import HermEncoder
 from adapters.herm.wire import DELTAS as HERM_DELTAS
+from adapters.managed_agents import routes as managed_agents
+from adapters.managed_agents.server import ManagedAgentsEncoder
+from adapters.managed_agents.wire import DELTAS as MANAGED_AGENTS_DELTAS
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
@@ -81,7 +84,13 @@ DIALECTS: dict[str, Dialect] = {
         ),
         Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends", deltas=AGUI_DELTAS),
         Dialect("aisdk", AisdkEncoder, face=aisdk.FACE, only="frontends", deltas=AISDK_DELTAS),
-        Dialect("managed-agents"),
+        Dialect(
+            "managed-agents",
+            ManagedAgentsEncoder,
+            face=managed_agents.FACE,
+            deltas=MANAGED_AGENTS_DELTAS,
+            page_headers=("request-id",),
+        ),
         # Its hooks are sent to us: such a backend has no address.
         Dialect(
             "hermes-agent",

@@ -132,5 +132,5 @@ def filled(value: Any, names: Mapping[str, str]) -> Any:
 def without_ids(text: str) -> str:
     """Return a text less what differs from answer to answer: ids, times and tokens."""
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", text)
-    text = re.sub(r"(dgs|herm|evt|sesn)_[0-9a-zA-Z]+", "ID", text)
+    text = re.sub(r"(dgs|herm|evt|sesn|req)_[0-9a-zA-Z]+", "ID", text)
     return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)

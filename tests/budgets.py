@@ -38,6 +38,7 @@ BUDGETS = (
     Budget("Engine", 4_100, ("adapters/engine",)),
     Budget("AG-UI", 2_150, ("adapters/agui",)),
     Budget("AI SDK UI", 2_050, ("adapters/aisdk",)),
+    Budget("Managed Agents", 3_200, ("adapters/managed_agents",)),
     Budget(
         "registry",
         100,
@@ -45,7 +46,6 @@ BUDGETS = (
             "adapters/__init__.py",
             "adapters/registry.py",
             "adapters/hermes_agent",
-            "adapters/managed_agents",
         ),
     ),
     Budget("translate, compare", 4_100, ("adapters/offline",)),

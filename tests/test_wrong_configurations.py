@@ -284,7 +284,11 @@ READ = "'herm', 'eve', 'engine'"
 
 OFFERED = (
     (("translate", "--to", "engine"), "--from", f"{READ}, 'canonical'"),
-    (("translate", "--from", "engine"), "--to", f"{READ}, 'agui', 'aisdk', 'canonical'"),
+    (
+        ("translate", "--from", "engine"),
+        "--to",
+        f"{READ}, 'agui', 'aisdk', 'managed-agents', 'canonical'",
+    ),
     (("diff", "-", "a"), "--from", READ),
     (("verify", "a"), "--from", READ),
     (("replay", "a", "--serve", "eve"), "--from", READ),

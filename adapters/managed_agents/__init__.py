@@ -1,1 +1,2 @@
-"""The managed-agents dialect: sessions whose events are listed and streamed under the same ids."""
+"""The managed-agents dialect: sessions, threads and typed events over HTTP and SSE, without
+resume."""

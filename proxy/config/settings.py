@@ -562,6 +562,13 @@ class AguiSettings(Table):
     memory: Literal["server", "page"] = "server"
 
 
+class ManagedAgentsSettings(Table):
+    """`[managed_agents]`: the custom tool by which a program is asked what is not the approval of a
+    call."""
+
+    ask_tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "dragoman_ask"
+
+
 class Settings(BaseSettings):
     """The whole configuration. Built in code it reads nothing.
 
@@ -591,6 +598,7 @@ class Settings(BaseSettings):
     eve: EveSettings = EveSettings()
     aisdk: AisdkSettings = AisdkSettings()
     agui: AguiSettings = AguiSettings()
+    managed_agents: ManagedAgentsSettings = ManagedAgentsSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -634,9 +642,10 @@ class Settings(BaseSettings):
     def face(self, dialect: str, route: str = "") -> Mapping[str, Any]:
         """Return the table that has a dialect's name: how its face is served, on a route where one
         is named; empty without one."""
-        table = getattr(self, dialect, None)
+        name = DIALECTS[dialect].folder
+        table = getattr(self, name, None)
         known = table.model_dump() if isinstance(table, Table) else {}
-        own = getattr(self.route(route), dialect, None)
+        own = getattr(self.route(route), name, None)
         return known | own.model_dump(exclude_none=True) if isinstance(own, Table) else known
 
     def secrets(self) -> list[str]:

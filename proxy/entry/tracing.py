@@ -8,6 +8,9 @@ from aiohttp import web
 
 from proxy.base import traces
 
+SHOWN_IN = web.RequestKey("SHOWN_IN", str)
+"""The header in which the answer to a request names it, where its dialect has one."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -33,3 +36,5 @@ async def _tell(request: web.Request, response: web.StreamResponse) -> None:
     trace = traces.current.get()
     if trace is not None:
         response.headers.setdefault(traces.HEADER, trace)
+        if (header := request.get(SHOWN_IN)) is not None:
+            response.headers.setdefault(header, f"req_{traces.trace_id(trace)}")

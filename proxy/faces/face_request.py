@@ -212,7 +212,9 @@ class FaceRequest:
 
     def feed(self, found: Match) -> Feed:
         """Return the frames of a session in the dialect."""
-        return found.session.feed(self.at.dialect, found.thread, self.route.form)
+        form = self.route.form
+        name = form if isinstance(form, str) else form(self.incoming)
+        return found.session.feed(self.at.dialect, found.thread, name)
 
     async def view(
         self, found: Match, *, shown: bool = False, tell: bool = False

@@ -234,6 +234,7 @@ async def list_sessions(request: FaceRequest) -> web.StreamResponse:
             route=request.name,
             states=LISTED,
             before=page.before,
+            after=page.after,
             limit=page.rows,
         )
         for row in found:
@@ -242,7 +243,7 @@ async def list_sessions(request: FaceRequest) -> web.StreamResponse:
                 about = await request.told(row)
             except CursorExpired:
                 # Erased since the list was read.
-                page.before = row.key
+                page.passed(row.key)
                 continue
             if not page.add(ListedSession(row.key, row.id, row.state, about)):
                 return to_web(page.answer())

@@ -29,8 +29,10 @@ from adapters.contract.faces import (
 )
 from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base import traces
 from proxy.entry.entry import Handler, check_head, takes, tell_quote, to_web
 from proxy.entry.keys import SESSIONS
+from proxy.entry.tracing import SHOWN_IN
 from proxy.faces.addresses import astray_routes, base_routes
 from proxy.faces.face_request import FaceRequest, ServedFace
 from proxy.faces.forward import pass_on
@@ -118,6 +120,8 @@ def _handler(at: ServedFace, route: Route) -> Handler:
     @takes(_size(route))
     async def handler(http: web.Request) -> web.StreamResponse:
         request = FaceRequest(http, at, route)
+        if at.face.trace_header:
+            http[SHOWN_IN] = at.face.trace_header
         try:
             check_head(http)
             request.admit()
@@ -143,7 +147,13 @@ def _failure(
     request: FaceRequest, error: DragomanError, error_id: str | None = None
 ) -> RequestFailure:
     return RequestFailure(
-        error, request.incoming, request.route, request.entered, request.said, error_id
+        error,
+        request.incoming,
+        request.route,
+        request.entered,
+        request.said,
+        error_id,
+        traces.trace_id(traces.current.get() or traces.made()),
     )
 
 

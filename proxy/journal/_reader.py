@@ -114,10 +114,11 @@ def read_sessions(
     states: Sequence[str] | None,
     failed: bool,
     before: int | None,
+    after: int | None,
     named: str | None,
     limit: int,
 ) -> list[SessionRow]:
-    """Return sessions that fit all the conditions, newest first."""
+    """Return sessions that fit all the conditions, newest first, or with `after` oldest first."""
     conditions: list[str] = []
     values: list[Any] = []
     for condition, value in (
@@ -126,6 +127,7 @@ def read_sessions(
         (f"{_BACKEND} = ?", backend),
         (f"{_CAME_FROM} = ?", came_from),
         ("key < ?", before),
+        ("key > ?", after),
     ):
         if value is not None:
             conditions.append(condition)
@@ -149,9 +151,10 @@ def read_sessions(
         conditions.append("outcome IN ('failed', 'refused', 'unknown')")
         index = index or "INDEXED BY sessions_failed"
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    order = "DESC" if after is None else "ASC"
     with _snapshot(connection):
         rows = connection.execute(
-            f"{_SESSION} {index} {where} ORDER BY key DESC LIMIT ?", (*values, limit)
+            f"{_SESSION} {index} {where} ORDER BY key {order} LIMIT ?", (*values, limit)
         ).fetchall()
         if tails is None:
             tails = recover_tails(connection)

@@ -232,13 +232,14 @@ class Journal(abc.ABC):
         states: Sequence[str] | None = None,
         failed: bool = False,
         before: int | None = None,
+        after: int | None = None,
         named: str | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
         """Return sessions, newest first: those of an owner, a route, those that a backend has now,
         those whose last move was away from a backend, some states, those whose last message
         `failed`, was refused or has an unknown fate, those that people call so;
-        `before` is a key to page on from.
+        `before` is a key to page on from. With `after`, a key as well, they come oldest first.
 
         People call a session by its id or the beginning of it, by its title, or by one of `NAMES`.
         """

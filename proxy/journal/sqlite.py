@@ -346,10 +346,12 @@ class SqliteJournal(Journal):
         states: Sequence[str] | None = None,
         failed: bool = False,
         before: int | None = None,
+        after: int | None = None,
         named: str | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
-        """Return sessions that fit, newest first; `before` is a key to page on from."""
+        """Return sessions that fit, newest first, or with `after` oldest first; both are keys to
+        page on from."""
         return await self._ask(
             lambda c: _reader.read_sessions(
                 c,
@@ -361,6 +363,7 @@ class SqliteJournal(Journal):
                 states=states,
                 failed=failed,
                 before=before,
+                after=after,
                 named=named,
                 limit=limit,
             )

@@ -162,6 +162,9 @@ REFUSED = {
     "engine": lambda body: body["error"] == "PERMISSION_DENIED" and body["message"],
     "agui": lambda body: body["code"] == "forbidden" and body["error"],
     "aisdk": lambda body: body,
+    "managed-agents": lambda body: (
+        body["error"]["type"] == "permission_error" and body["error"]["message"]
+    ),
 }
 
 

@@ -111,6 +111,11 @@ class Frontend(Person):
         session: the public id of a session that exists; without, the person opens one.
     """
 
+    shows_reasoning = True
+    """Whether the agent's thoughts are shown in words."""
+    refuses_archived = (409, "archived")
+    refuses_deleted = (404, "not_found")
+    """Status and code of what is said to a session that is archived, or gone."""
     shows_what_came = False
     """Whether a late answer is given what came of the request meanwhile, and not refused, where its
     client has not seen that."""

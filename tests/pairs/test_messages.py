@@ -25,7 +25,8 @@ async def test_a_first_message_starts_a_session(world: World) -> None:
     seen = await world.person.settled()
     assert seen.text.startswith("Checking the rounding helper.")
     assert "`to_cents` truncates instead of rounding, so 19.99 becomes 1998." in seen.text
-    assert seen.thinking.startswith("The failing test is about rounding.")
+    if world.person.shows_reasoning:
+        assert seen.thinking.startswith("The failing test is about rounding.")
     read = seen.called("read_file")
     assert read.input == {"path": "/workspace/src/money.py"}
     assert read.output is not None

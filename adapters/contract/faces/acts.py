@@ -231,7 +231,8 @@ class Route:
 
     With `head` it takes `HEAD` besides. `errors` is a word of the dialect's own for what an error
     depends on (`RequestFailure`). `form` names the one of `Face.forms` in which it shows frames,
-    whatever is configured; without, frames are shown as the configuration says.
+    whatever is configured, or is a function from the request to that; without, frames are shown as
+    the configuration says.
     """
 
     method: str
@@ -240,7 +241,7 @@ class Route:
     does: Act
     head: bool = False
     errors: str = ""
-    form: str = ""
+    form: str | Callable[[Incoming], str] = ""
     example: Example | None = None
 
 
@@ -259,6 +260,7 @@ class RequestFailure:
     entered: bool
     said: Any
     error_id: str | None = None
+    trace: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +279,7 @@ class Face:
 
     `forms` are settings that shape frames, each under a name: tests show every one of them.
     `child_streams` says that a child thread has a stream of its own: its plan is tested too.
+    `trace_header` is the header in which answers name the request, where clients look for one.
     """
 
     routes: Sequence[Route]
@@ -290,3 +293,4 @@ class Face:
     clients: Sequence[Neighbour] = ()
     forms: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=lambda: {"": {}})
     child_streams: bool = False
+    trace_header: str = ""

@@ -181,11 +181,20 @@ class ListedSession(NamedTuple):
 class SessionsPage(abc.ABC):
     """Makes one page of a list of sessions, newest first.
 
-    Sessions older than `before` are looked at, `rows` at a time.
+    Sessions older than `before` are looked at, `rows` at a time; where `after` is given, those that
+    are newer, oldest first.
     """
 
     before: int | None
     rows: int
+    after: int | None = None
+
+    def passed(self, key: int) -> None:
+        """Record that a session was looked at."""
+        if self.after is None:
+            self.before = key
+        else:
+            self.after = key
 
     @abc.abstractmethod
     def add(self, listed: ListedSession) -> bool:
