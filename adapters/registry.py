@@ -89,7 +89,7 @@ DIALECTS: dict[str, Dialect] = {
             ManagedAgentsEncoder,
             face=managed_agents.FACE,
             deltas=MANAGED_AGENTS_DELTAS,
-            page_headers=("request-id",),
+            page_headers=("request-id", "x-should-retry"),
         ),
         # Its hooks are sent to us: such a backend has no address.
         Dialect(

@@ -314,10 +314,10 @@ def test_base_urls_are_a_few_lines() -> None:
     url = "http://127.0.0.1:8787"
     assert base_urls(url, []) == []
     assert base_urls(url, ["engine"]) == [
-        f"  {dialect:<6}  frontends: {url}/as/{dialect}/to/engine" for dialect in faces()
+        f"  {dialect:<14} frontends: {url}/as/{dialect}/to/engine" for dialect in faces()
     ]
     *lines, routes = base_urls(url, [f"r{at}" for at in range(10)])
-    assert lines[0] == f"  herm    frontends: {url}/as/herm/to/ROUTE"
+    assert lines[0] == f"  herm           frontends: {url}/as/herm/to/ROUTE"
     assert routes == "  ROUTE is one of r0, r1, r2, r3, r4, r5, r6, r7 and 2 more"
 
 

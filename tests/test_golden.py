@@ -97,12 +97,17 @@ def _check(checker: RecordChecker, records: list[Any]) -> None:
         checker.check(record)
 
 
+WITHOUT_PIECES = ("managed-agents.sse", "managed-agents-thinking.sse")
+"""Who asks for no previews gets whole texts: what a recording ends in is still to come."""
+
+
 def test_what_the_agent_said_is_on_every_face() -> None:
     for scenario in SCENARIOS:
         lines = (GOLDEN / scenario / "canonical.ndjson").read_bytes().splitlines()
         log = [json.loads(line) for line in lines]
         said = [e["text"] for e in log if e["type"] == "text.delta"]
+        whole = [e["text"] for e in log if e["type"] == "text.completed"]
         for name in FACES:
             shown = (GOLDEN / scenario / name).read_text(encoding="utf-8")
-            for words in said:
+            for words in whole if name in WITHOUT_PIECES else said:
                 assert json.dumps(words, ensure_ascii=False)[1:-1] in shown, (scenario, name)

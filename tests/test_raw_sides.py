@@ -151,14 +151,14 @@ def test_of_a_log_the_event_is_written_in_its_dialect() -> None:
 
 
 def test_of_what_no_dialect_shows_the_native_names_are_left() -> None:
-    native = ev.NativeRef(dialect="managed-agents", id="e-1", type="agent.message", frame=7)
+    native = ev.NativeRef(dialect="hermes-agent", id="e-1", type="agent.message", frame=7)
     lost = [e for e in said("hot", native) if not isinstance(e.event, ev.SessionStarted)]
     one, _ = raws(lost, said("cold"))
     assert one is None
     a, b = said("hot", native), said("cold")
     found = compare(a, b)
-    one, _ = raw_sides(found, DialectLog(a, "managed-agents"), DialectLog(b))[0]
-    assert one == RawEvent("native", "managed-agents", "", "type agent.message, id e-1")
+    one, _ = raw_sides(found, DialectLog(a, "hermes-agent"), DialectLog(b))[0]
+    assert one == RawEvent("native", "hermes-agent", "", "type agent.message, id e-1")
 
 
 def test_a_frame_that_is_counted_otherwise_is_not_shown() -> None:

@@ -120,11 +120,12 @@ def ended(w: EventWriter, event: ev.TurnEnded) -> None:
         return
     content.cut_off(w, event)
     failed = event.outcome in ("failed", "exhausted")
+    error = event.error
     if failed and not wire.is_native(event):
-        error = event.error or ev.ErrorInfo(
-            code="unknown_error", message=f"The turn ended: {event.outcome}."
-        )
-        if error.message != w.s.error:
+        if error is None:
+            text = f"The turn ended: {event.outcome}."
+            write_error(w, event, "unknown_error", text, "exhausted", None)
+        elif error.message != w.s.error:
             write_error(w, event, error.code, error.message, "exhausted", error.details)
     w.s.calls = {name: use for name, use in w.s.calls.items() if use.thread != w.thread}
     idle(w, event, reason, **more)
@@ -181,8 +182,16 @@ def session_ended(w: EventWriter, event: ev.SessionEnded) -> None:
         w.end()
     elif not s.over:
         if event.error is not None or event.outcome == "failed":
-            error = event.error or ev.ErrorInfo(code="failed", message="The session failed.")
-            write_error(w, event, error.code, error.message, "terminal", error.details)
+            code = "unknown_error" if event.error is None else event.error.code
+            text = "The session failed." if event.error is None else event.error.message
+            write_error(
+                w,
+                event,
+                code,
+                text,
+                "terminal",
+                None if event.error is None else event.error.details,
+            )
         _terminated(w, event)
     s.running, s.over = False, True
     s.calls.clear()

@@ -115,7 +115,8 @@ def base_urls(url: str, routes: Sequence[str]) -> list[str]:
         return []
     route = routes[0] if len(routes) == 1 else "ROUTE"
     faces = [name for name, known in DIALECTS.items() if known.face is not None]
-    lines = [f"  {name:<7} frontends: {url}/as/{name}/to/{route}" for name in faces]
+    width = max(map(len, faces))
+    lines = [f"  {name:<{width}} frontends: {url}/as/{name}/to/{route}" for name in faces]
     if len(routes) > 1:
         more = f" and {len(routes) - MOST_ROUTES} more" if len(routes) > MOST_ROUTES else ""
         lines.append(f"  ROUTE is one of {', '.join(routes[:MOST_ROUTES])}{more}")

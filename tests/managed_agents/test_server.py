@@ -228,7 +228,7 @@ def test_a_failed_turn_says_why_before_it_is_idle() -> None:
         "message": "The model is busy.",
         "retry_status": {"type": "exhausted"},
     }
-    assert seen[-1]["stop_reason"] == {"type": "retries_exhausted"}
+    assert seen[-1]["stop_reason"] == {"type": "retries_exhausted", "outcome": "failed"}
 
 
 def text(words: str, *, block: str = "b1", status: Any = "complete") -> list[ev.Event]:

@@ -38,7 +38,7 @@ async def test_no_stream_that_is_read_may_be_changed_on_the_way(dialect: str) ->
     async with proxied() as dragoman:
         session = await dragoman.say("script: approve")
         await dragoman.asked(session)
-        names = {"session": session, "agent": "engine"}
+        names = {"session": session, "agent": "engine", "thread": f"sthr_{session}"}
         for route in faces()[dialect].routes:
             if not isinstance(route.does, Stream):
                 continue
