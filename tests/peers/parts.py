@@ -19,7 +19,7 @@ from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 
-LANES = (("servers",), ("clients", "page"), ("terminal", "agui", "aisdk"))
+LANES = (("servers",), ("clients", "page"), ("terminal", "agui", "aisdk", "sdks"))
 SCRIPT = Path(__file__).with_name("run.sh")
 # A part that is told to end says what has failed so far; one that does not is killed.
 STOP_S = 20.0

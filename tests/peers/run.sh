@@ -2,10 +2,11 @@
 # Installs Node 24 and both generations of eve from npm, then lets the unmodified clients hold a
 # conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
 # In `agui` clients of AG-UI and CopilotKit, of several releases, hold it; in `aisdk` pages of the AI SDK.
+# In `sdks` the vendor's SDKs of Claude Managed Agents do, Python and TypeScript.
 # In `page` the pages of docs/examples are used in Chromium, which apt-get installs.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|agui|aisdk|page] [OPTIONS OF THE PART]; without a name all run.
+# Usage: run.sh [clients|terminal|servers|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
 # run.sh install PART only installs what a part needs.
 set -eu
 
@@ -16,7 +17,7 @@ if [ "${1-}" = install ]; then
 fi
 part=all
 case ${1-} in
-    clients | terminal | servers | agui | aisdk | page)
+    clients | terminal | servers | agui | aisdk | sdks | page)
         part=$1
         shift
         ;;
@@ -115,6 +116,23 @@ install_python() {
     fi
 }
 
+# install_releases FOLDER: each line of the folder's releases.txt, a package, into a folder of its own
+# beside the environment, which has what all of them need.
+install_releases() {
+    to=$cache/$1/releases
+    while read -r package hash; do
+        release=$to/${package#*==}
+        [ ! -f "$release/.installed" ] || continue
+        echo "installing $package"
+        rm -rf "$release"
+        mkdir -p "$release"
+        echo "$package $hash" >"$to/one.txt"
+        PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 "$cache/$1/venv/bin/python" -m pip install \
+            --require-hashes --no-deps --only-binary :all: --target "$release" -r "$to/one.txt"
+        touch "$release/.installed"
+    done <"$peers/$1/releases.txt"
+}
+
 eve_clients() {
     for generation in eve-0.30.8 eve-0.80.1; do
         install_locked "$generation" npm24
@@ -156,6 +174,13 @@ install_part() {
             copy "$cache/compressing" "$peers/compressing/"*.mjs
             copy "$cache/aisdk/clients" "$peers/aisdk/clients/"*.mjs
             ;;
+        sdks)
+            install_locked managed_agents/node npm24
+            copy "$cache/managed_agents/node" "$peers/managed_agents/node/"*.mjs
+            install_python managed_agents/python
+            install_releases managed_agents/python
+            copy "$cache/managed_agents/python" "$peers/managed_agents/python/"*.py
+            ;;
         page)
             need chromium chromium fonts-dejavu-core
             for example in usechat copilotkit; do
@@ -188,6 +213,9 @@ play_part() {
                     "$root/fixtures/golden" || failed=1
             fi
             "$node" "$cache/$part/run.mjs" "$root" "$@" || failed=1
+            ;;
+        sdks)
+            "$python" -m tests.peers.sdks --node "$node" --cache "$cache" "$@" || failed=1
             ;;
         page)
             chromium=$(command -v chromium)
