@@ -237,7 +237,8 @@ class Talk:
     async def _stored(self, ask: Callable[[], None]) -> None:
         """Ask what is answered by the stream of a turn, which may last, and does not name the
         session; return when something of it is stored."""
-        before = (await self.live()).state.seq if self.id else 0
+        # A new session has more than its start: some dialects make it before anything is said.
+        before = (await self.live()).state.seq if self.id else 1
         known = {row.id for row in await self.house.sessions.journal.sessions(limit=1000)}
         ask()
         while not self.id:
