@@ -25,12 +25,11 @@ import pytest
 from proxy.config.settings import ServerSettings
 from tests.deployed import block, replaced
 from tests.support.ports import free_port
+from tests.support.waiting import SOON_S
 
 REPOSITORY = Path(__file__).parent.parent
 STOP_SECONDS = 10
 """What `docker stop` waits before it kills."""
-READY_SECONDS = 10
-"""The start period of the health check."""
 
 
 @dataclass
@@ -290,6 +289,6 @@ def health(scratch: Scratch) -> int:
         env=scratch.environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=READY_SECONDS,
+        timeout=SOON_S,
         check=False,
     ).returncode
