@@ -391,3 +391,24 @@ def test_a_snapshot_goes_on_as_its_encoder_would() -> None:
         assert other.next_cursor == one.next_cursor
         assert other.feed(entry) == one.feed(entry)
         assert other.snapshot() == one.snapshot()
+
+
+def test_guidance_is_shown_where_it_was_taken_up_and_not_when_the_agent_goes_on() -> None:
+    steer = ev.InputAccepted(
+        thread_id=M, command_id="c2", kind="steer", details={"text": "Shorter."}, by="web"
+    )
+    events = [
+        *(*started(), turn(), call(permission="ask"), *ask("approval", call_id="k1"), steer),
+        ev.InteractionResolved(thread_id=M, request_id="r1", outcome="approved"),
+        ev.TurnResumed(thread_id=M, turn_id="t1"),
+    ]
+    assert "user.message" not in types(streamed(entries(events)))
+    events += [
+        ev.InputSettled(thread_id=M, command_id="c2", outcome="taken"),
+        ev.GuidanceReceived(thread_id=M, turn_id="t1", text="Shorter.", command_id="c2"),
+    ]
+    shown = streamed(entries(events))[-1]
+    assert (shown["type"], shown["content"]) == (
+        "user.message",
+        [{"type": "text", "text": "Shorter."}],
+    )
