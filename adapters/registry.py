@@ -30,6 +30,8 @@ from adapters.herm.probe import PROBE as PROBE_HERM
 from adapters.herm.server import HermEncoder
 from adapters.herm.wire import DELTAS as HERM_DELTAS
 from adapters.managed_agents import routes as managed_agents
+from adapters.managed_agents.captured import CAPTURED as MANAGED_AGENTS
+from adapters.managed_agents.probe import PROBE as PROBE_MANAGED_AGENTS
 from adapters.managed_agents.server import ManagedAgentsEncoder
 from adapters.managed_agents.wire import DELTAS as MANAGED_AGENTS_DELTAS
 
@@ -88,6 +90,8 @@ DIALECTS: dict[str, Dialect] = {
             "managed-agents",
             ManagedAgentsEncoder,
             face=managed_agents.FACE,
+            captured=MANAGED_AGENTS,
+            probe=PROBE_MANAGED_AGENTS,
             deltas=MANAGED_AGENTS_DELTAS,
             page_headers=("request-id", "x-should-retry"),
         ),

@@ -54,7 +54,12 @@ NEVER_S = 0.2
 
 EVENTS = "text/event-stream"
 
-HEADERS = {"engine": "X-Engine-Key", "eve": "Authorization", "herm": "Authorization"}
+HEADERS = {
+    "engine": "X-Engine-Key",
+    "eve": "Authorization",
+    "herm": "Authorization",
+    "managed-agents": "x-api-key",
+}
 
 
 def one(dialect: str, url: str, key: str | None = None, header: str = "") -> BackendSettings:
@@ -73,7 +78,7 @@ async def checked(backend: BackendSettings, seconds: float = SOON_S) -> CheckRes
 
 DIALECTS = ("engine", "eve", "herm")
 
-STREAMS = {"engine": "ok", "eve": "not asked", "herm": "not asked"}
+STREAMS = {"engine": "ok", "eve": "not asked", "herm": "not asked", "managed-agents": "not asked"}
 """What is found of the streams of a backend that is new."""
 
 
@@ -85,6 +90,43 @@ def scripted(dialect: str, *, key: str | None = None, **plan: Fault) -> web.Appl
     """A scripted backend; in `plan` stands how the first request of a route breaks."""
     faults = Faults({(route, 1): fault for route, fault in plan.items()})
     return BACKENDS[dialect](ScriptedOptions(key=key, pace=0, faults=faults))
+
+
+ASKED = web.AppKey("ASKED", list[web.Request])
+"""What a service of Managed Agents was asked."""
+
+
+def service(*sessions: str, key: str | None = None) -> web.Application:
+    """A service of Managed Agents with sessions, which answers as its documentation says."""
+    app = web.Application()
+    asked = app[ASKED] = []
+
+    def refusal(request: web.Request) -> web.Response | None:
+        asked.append(request)
+        status, type_ = 401, "authentication_error"
+        if key is None or request.headers.get("x-api-key") == key:
+            if "managed-agents-2026-04-01" in request.headers.get("anthropic-beta", ""):
+                return None
+            status, type_ = 400, "invalid_request_error"
+        error = {"type": type_, "message": "no"}
+        return web.json_response({"type": "error", "error": error}, status=status)
+
+    async def listed(request: web.Request) -> web.StreamResponse:
+        data = [{"id": one, "type": "session", "status": "idle"} for one in sessions]
+        body = {"data": data, "next_page": None, "prev_page": None}
+        return refusal(request) or web.json_response(body)
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        if (refused := refusal(request)) is not None:
+            return refused
+        answer = web.StreamResponse(headers={"Content-Type": EVENTS})
+        await answer.prepare(request)
+        await answer.write(b": connected\n\n")
+        return answer
+
+    app.router.add_get("/v1/sessions", listed)
+    app.router.add_get("/v1/sessions/{id}/events/stream", stream)
+    return app
 
 
 def page(text: str = "<!doctype html><title>Log in</title>", status: int = 200) -> web.Application:
@@ -177,6 +219,31 @@ async def test_a_stream_of_a_herm_is_opened_where_it_has_a_session() -> None:
     assert [one.route for one in app[HERM].received] == ["sessions", "stream"]
 
 
+@pytest.mark.parametrize("key", [KEY, None])
+async def test_a_service_of_managed_agents_is_asked_for_its_sessions_and_the_stream_of_one(
+    key: str | None,
+) -> None:
+    app = service("sesn_1", "sesn_2", key=key)
+    async with served(app) as url:
+        found = await checked(one("managed-agents", url, key))
+    assert found.failed is None
+    assert (found.credential.state, found.speaks.state) == ("ok", "ok")
+    assert found.streaming == Finding("ok", "`text/event-stream`")
+    sent = [(asked.method, asked.path_qs) for asked in app[ASKED]]
+    assert sent == [
+        ("GET", "/v1/sessions?limit=1"),
+        ("GET", "/v1/sessions/sesn_1/events/stream"),
+    ]
+
+
+async def test_a_service_of_managed_agents_without_a_session_has_no_stream_to_ask_for() -> None:
+    async with served(service()) as url:
+        found = await checked(one("managed-agents", url))
+    assert found.failed is None
+    assert found.streaming.state == "not asked"
+    assert "it has none yet, and to make one is an effect" in found.streaming.text
+
+
 @pytest.mark.parametrize(("generation", "version"), [("T", 1), ("S1", 4), ("S2", 5)])
 async def test_the_generation_of_an_eve_is_told(generation: Generation, version: int) -> None:
     async with served(create_eve_app(variant=EveVariant(generation))) as url:
@@ -194,7 +261,7 @@ async def test_an_eve_whose_streams_are_not_read_fails() -> None:
     assert found.streaming.state == "not asked"
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", [*DIALECTS, "managed-agents"])
 async def test_a_face_of_ours_is_a_healthy_backend(dialect: str) -> None:
     async with Alone("memory:", dialect="eve") as dragoman:
         url = f"http://{HOST}:{dragoman.port}/as/{dialect}/to/eve"
@@ -324,6 +391,33 @@ async def test_a_backend_of_another_dialect_is_named(said: str, real: str, key: 
     )
 
 
+def herm(*sessions: str, key: str | None = None) -> web.Application:
+    app = create_herm_app(key=key, pace=0)
+    for agent in sessions:
+        app[HERM].create(agent, {})
+    return app
+
+
+@each("key", [KEY, None])
+@each("sessions", [(), ("one",)])
+async def test_a_herm_and_managed_agents_are_told_apart(
+    sessions: tuple[str, ...], key: str | None
+) -> None:
+    both = {"herm": herm(*sessions, key=key), "managed-agents": service(*sessions, key=key)}
+    for real, app in both.items():
+        (said,) = set(both) - {real}
+        async with served(app) as url:
+            found = await checked(one(said, url, "another key"))
+        assert f"is of the dialect `{real}`" in fails(found, "dialect", Kind.OTHER_DIALECT)
+
+
+@pytest.mark.parametrize(("said", "real"), [("herm", "managed-agents"), ("managed-agents", "herm")])
+async def test_a_face_of_ours_is_not_taken_for_the_other_one(said: str, real: str) -> None:
+    async with Alone("memory:", dialect="eve") as dragoman:
+        found = await checked(one(said, f"http://{HOST}:{dragoman.port}/as/{real}/to/eve", KEY))
+    assert f"is of the dialect `{real}`" in fails(found, "dialect", Kind.OTHER_DIALECT)
+
+
 @pytest.mark.parametrize(
     ("dialect", "below", "told"),
     [
@@ -379,6 +473,22 @@ async def test_a_credential_that_is_missing(dialect: str, form: str) -> None:
         found = await checked(one(dialect, url))
     text = fails(found, "credential", Kind.CREDENTIAL_MISSING)
     assert text == f"it wants a credential (401): add `auth = {form}`"
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "told"),
+    [
+        ("a wrong key", Kind.CREDENTIAL_REFUSED, "it refuses our credential (401"),
+        (None, Kind.CREDENTIAL_MISSING, '`auth = { header = "x-api-key", env = "VARIABLE" }`'),
+    ],
+)
+async def test_a_credential_that_managed_agents_refuse(
+    key: str | None, kind: Kind, told: str
+) -> None:
+    async with served(service("sesn_1", key=KEY)) as url:
+        found = await checked(one("managed-agents", url, key))
+    assert told in fails(found, "credential", kind)
+    assert found.speaks.state == "ok"
 
 
 async def test_a_credential_in_a_header_that_is_not_read() -> None:

@@ -19,6 +19,7 @@ from adapters.captures import (
     format_record,
     read_capture,
 )
+from adapters.managed_agents.captured import CAPTURED as MANAGED_AGENTS
 from adapters.model import events as ev
 from adapters.offline.captured_log import log_of
 from adapters.offline.translate import TranslateOptions, make_source
@@ -111,6 +112,53 @@ def test_envelopes_of_a_herm_that_come_twice_count_once() -> None:
     target = "/v1/sessions/s1/events/stream"
     found = log_of(capture("herm", [("GET", target, b"", half), ("GET", target, b"", body)]))
     assert [entry.event for entry in found.log] == [entry.event for entry in whole]
+
+
+def managed_event(number: int, type_: str) -> bytes:
+    data = json.dumps({"id": f"sevt_{number}", "processed_at": None, "type": type_})
+    return b"event: message\ndata: %b\n\n" % data.encode()
+
+
+@pytest.mark.parametrize("prefix", ["", "/as/managed-agents/to/main"])
+def test_the_streams_of_a_managed_session_give_its_events_and_those_of_threads_are_told(
+    prefix: str,
+) -> None:
+    first, second, third = (managed_event(n, "agent.thinking") for n in (1, 2, 3))
+    session = f"{prefix}/v1/sessions/s1"
+    spoken = [
+        ("GET", f"{session}/events/stream?beta=true", b"", b": connected\n\n" + first + second[:9]),
+        ("GET", f"{session}/threads/sthr_2/stream?beta=true", b"", third),
+        ("GET", f"{session}/events/stream", b"", b":keepalive\n\n" + first + second),
+    ]
+    notes: list[str] = []
+    streams = capture("managed-agents", spoken).of_side("backend")
+    assert list(MANAGED_AGENTS.new(streams, notes)) == [first, first, second]
+    assert notes == [
+        "exchange 2 is the stream of the thread sthr_2, whose events are not read: it is left out"
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["", "/some/base"])
+@pytest.mark.parametrize("query", ["", "?beta=true"])
+@pytest.mark.parametrize(
+    ("path", "session"),
+    [
+        ("/v1/sessions", None),
+        ("/v1/sessions/sesn_1", "sesn_1"),
+        ("/v1/sessions/sesn%201/archive", "sesn 1"),
+        ("/v1/sessions/sesn_1/events/stream", "sesn_1"),
+        ("/v1/sessions/sesn_1/threads/sthr_2/stream", "sesn_1"),
+        ("/v1/agents/agent_1", None),
+    ],
+)
+def test_the_path_names_a_managed_session(
+    prefix: str, query: str, path: str, session: str | None
+) -> None:
+    naming = MANAGED_AGENTS.naming
+    assert naming.of_request(prefix + path + query, b"") == session
+    made = b'{"id": "sesn_3", "type": "session"}'
+    expected = "sesn_3" if path == "/v1/sessions" else None
+    assert naming.of_answer(prefix + path + query, made) == expected
 
 
 def engine_body() -> bytes:
