@@ -243,6 +243,15 @@ def test_the_bytes_of_a_file_are_not_in_the_command() -> None:
     assert data not in repr(command)
 
 
+@pytest.mark.parametrize("name", ["events", "initial_events"])
+def test_a_batch_of_events_is_read_also_where_it_makes_the_session(name: str) -> None:
+    said = {"type": "user.message", "content": [{"type": "text", "text": "Hello"}]}
+    create = {"agent": "agent_1", "environment_id": "env_1", name: [said, {"type": "other"}]}
+    (command,) = read_inputs(json.dumps(create).encode())
+    assert isinstance(command, cmd.SendMessage)
+    assert command.content == (ev.Text(text="Hello"),)
+
+
 @pytest.mark.parametrize("name", ["user.tool_result", "user.custom_tool_result"])
 def test_a_result_of_a_custom_tool_is_an_answer_in_both_spellings(name: str) -> None:
     said = {"type": name, "tool_use_id": "r", "content": [{"type": "text", "text": "12"}]}

@@ -122,8 +122,8 @@ def _commands(value: Any) -> Iterator[cmd.AnyCommand]:
             yield cmd.decode_command(value)
         elif kind in _EVENTS:
             yield _EVENTS[kind](value)
-    elif isinstance(events := value.get("events"), list):
-        # Herm and Managed Agents: a batch of events.
+    elif isinstance(events := value.get("events", value.get("initial_events")), list):
+        # Herm and Managed Agents: a batch of events; of the latter a create may have one too.
         for event in events:
             yield from _commands(event)
     elif isinstance(params := value.get("params"), dict):
