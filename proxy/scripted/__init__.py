@@ -16,6 +16,7 @@ from proxy.scripted.eve import create_eve_app
 from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm import create_herm_app
+from proxy.scripted.managed_agents import create_managed_agents_app
 
 __all__ = ["BACKENDS", "ScriptedOptions"]
 
@@ -45,6 +46,10 @@ def _herm(options: ScriptedOptions) -> web.Application:
     return create_herm_app(key=options.key, pace=options.pace, faults=options.faults)
 
 
+def _managed_agents(options: ScriptedOptions) -> web.Application:
+    return create_managed_agents_app(key=options.key, pace=options.pace, faults=options.faults)
+
+
 def _eve(options: ScriptedOptions) -> web.Application:
     variant = EveVariant(options.generation)
     return create_eve_app(
@@ -56,4 +61,5 @@ BACKENDS: Mapping[str, Callable[[ScriptedOptions], web.Application]] = {
     "engine": _engine,
     "eve": _eve,
     "herm": _herm,
+    "managed-agents": _managed_agents,
 }

@@ -12,11 +12,17 @@ from dataclasses import dataclass
 
 # Made once: `json.dumps` with options makes an encoder for each call.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_SORTED = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def dump(value: object) -> str:
     """Write a JSON value the way the recordings do: one line, no spaces, raw UTF-8."""
     return _ENCODER.encode(value)
+
+
+def dump_sorted(value: object) -> str:
+    """Write a JSON value as `dump` does, the members of objects sorted by name."""
+    return _SORTED.encode(value)
 
 
 @functools.cache

@@ -28,6 +28,7 @@ from typing import Any
 
 from aiohttp import web
 
+from adapters.registry import DIALECTS
 from proxy.app.server import serve
 from proxy.base import logs
 from proxy.base.errors import ConfigError
@@ -192,6 +193,8 @@ async def run_demo(
     async with contextlib.AsyncExitStack() as stack:
         backends = []
         for dialect, create in BACKENDS.items():
+            if DIALECTS[dialect].client is None:
+                continue
             url = await stack.enter_async_context(_backend(create(ScriptedOptions())))
             backends.append(("the demo", {"name": dialect, "dialect": dialect, "url": url}))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-"))
