@@ -31,6 +31,7 @@ from adapters.herm.server import HermEncoder
 from adapters.herm.wire import DELTAS as HERM_DELTAS
 from adapters.managed_agents import routes as managed_agents
 from adapters.managed_agents.captured import CAPTURED as MANAGED_AGENTS
+from adapters.managed_agents.client import ManagedAgentsClient
 from adapters.managed_agents.probe import PROBE as PROBE_MANAGED_AGENTS
 from adapters.managed_agents.server import ManagedAgentsEncoder
 from adapters.managed_agents.wire import DELTAS as MANAGED_AGENTS_DELTAS
@@ -86,13 +87,17 @@ DIALECTS: dict[str, Dialect] = {
         ),
         Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends", deltas=AGUI_DELTAS),
         Dialect("aisdk", AisdkEncoder, face=aisdk.FACE, only="frontends", deltas=AISDK_DELTAS),
+        # Three keep-alives of about 25 s (live page, section 1).
         Dialect(
             "managed-agents",
             ManagedAgentsEncoder,
+            client=ManagedAgentsClient,
             face=managed_agents.FACE,
             captured=MANAGED_AGENTS,
             probe=PROBE_MANAGED_AGENTS,
             deltas=MANAGED_AGENTS_DELTAS,
+            silence_seconds=90.0,
+            key_header="x-api-key",
             page_headers=("request-id", "x-should-retry"),
         ),
         # Its hooks are sent to us: such a backend has no address.

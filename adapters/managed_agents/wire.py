@@ -19,6 +19,12 @@ DIALECT = "managed-agents"
 SESSIONS = "/v1/sessions"
 """Section 2."""
 
+HEADERS = {
+    "anthropic-version": "2023-06-01",
+    "anthropic-beta": "managed-agents-2026-04-01",
+}
+"""What every request to the service has (section 1)."""
+
 PREVIEWED = ("agent.message", "agent.thinking")
 """Section 9: the events whose previews a connection may ask for."""
 

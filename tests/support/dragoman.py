@@ -26,6 +26,7 @@ from proxy.journal.base import Journal
 from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.herm import HERM, create_herm_app
+from proxy.scripted.managed_agents import MANAGED_AGENTS, create_managed_agents_app
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 from tests.support.clocks import HurriedClock
@@ -68,6 +69,13 @@ KNOWN: Mapping[str, Known] = {
     "herm": Known(create_herm_app, HERM, needed={"create": {"agent": "agent_K4"}}),
     "eve": Known(create_eve_app, EVE),
     "engine": Known(create_engine_app, ENGINE, header="X-Engine-Key", scheme=""),
+    "managed-agents": Known(
+        create_managed_agents_app,
+        MANAGED_AGENTS,
+        header="x-api-key",
+        scheme="",
+        needed={"create": {"agent": "agent_9Q", "environment_id": "env_2b"}},
+    ),
 }
 """Dialect -> its scripted backend."""
 
