@@ -102,15 +102,8 @@ def _key(request: web.Request) -> str | None:
 def _check_head(service: ScriptedManagedAgents, request: web.Request, name: str) -> None:
     if not service.admits(_key(request)):
         raise Refusal(401, "authentication_error", "The key is missing or wrong.")
-    if not service.variant.strict or name == "other":
-        return
-    try:
-        check_headers(request.headers)
-    except Refusal:
-        # Without the beta the routes of threads do not exist.
-        if "thread" in name and "anthropic-version" in request.headers:
-            raise Refusal(404, "not_found_error", "Not found.") from None
-        raise
+    if service.variant.strict and name != "other":
+        check_headers(request.headers, threads="thread" in name)
 
 
 def _named(handler: Handler, name: str) -> Handler:

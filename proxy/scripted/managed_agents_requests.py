@@ -27,17 +27,19 @@ def bad(message: str) -> Refusal:
     return Refusal(400, "invalid_request_error", message)
 
 
-def check_headers(headers: Mapping[str, str]) -> None:
+def check_headers(headers: Mapping[str, str], *, threads: bool) -> None:
     """Check the headers that each call needs (section 1).
 
     Raises:
-        Refusal: 400, the beta or the version is missing.
+        Refusal: 400, the beta or the version is missing; 404 for a route of threads without beta.
     """
-    betas = {beta.strip() for beta in headers.get("anthropic-beta", "").split(",")}
-    if BETA not in betas:
-        raise bad(f"anthropic-beta: `{BETA}` is missing")
     if headers.get("anthropic-version") not in VERSIONS:
         raise bad(f"anthropic-version: is none of {', '.join(VERSIONS)}")
+    betas = {beta.strip() for beta in headers.get("anthropic-beta", "").split(",")}
+    if BETA not in betas:
+        if threads:
+            raise Refusal(404, "not_found_error", "Not found.")
+        raise bad(f"anthropic-beta: `{BETA}` is missing")
 
 
 # Values.

@@ -331,6 +331,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             resources=members.get("resources", []),
             vault_ids=members.get("vault_ids", []),
             budget=members.get("budget"),
+            outcome_evaluations=[],
             created_at=now,
             updated_at=now,
         )
