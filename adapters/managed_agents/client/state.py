@@ -143,7 +143,9 @@ class AgentsState:
     archived: bool = False
     ended: bool = False
     turns: int = 0
-    threads: dict[str, AgentThread] = dataclasses.field(default_factory=dict)
+    threads: dict[str, AgentThread] = dataclasses.field(
+        default_factory=lambda: {ev.MAIN: AgentThread()}
+    )
     # Inputs: on their way, in doubt, waiting; the ids of those that are known.
     ledger: InputLedger[SentEvent] = dataclasses.field(default_factory=InputLedger)
     doubts: UncertainInputs = dataclasses.field(default_factory=UncertainInputs)
@@ -163,7 +165,7 @@ class AgentsState:
     @property
     def main(self) -> AgentThread:
         """The primary thread."""
-        return self.thread(ev.MAIN)
+        return self.threads[ev.MAIN]
 
     def thread(self, thread_id: str) -> AgentThread:
         """Return a thread that is known."""
