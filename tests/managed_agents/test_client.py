@@ -770,6 +770,20 @@ def test_our_archive_is_told_once_whatever_comes_first(driver: Driver) -> None:
     assert driver.of(ev.SessionEnded) == []
 
 
+def test_an_archive_that_is_refused_since_the_status_is_behind_is_asked_again(
+    driver: Driver,
+) -> None:
+    driver.rest()
+    call = driver.submit("k2", cmd.Archive())
+    driver.refuse(call, 400, "Session is running.")
+    driver.tick(500)
+    (again,) = driver.calls()
+    assert (again.request.path, again.command_id) == (call.request.path, "k2")
+    driver.answer(again, 200, SESSION)
+    assert driver.of(ev.InputSettled)[-1].outcome == "taken"
+    assert list(driver.codec.held_back) == []
+
+
 @pytest.mark.parametrize(
     ("reason", "outcome"),
     [

@@ -190,8 +190,6 @@ class ManagedAgentsClient(ClientCodec):
             command = cmd.decode_command(dict(waiting.command))
             waiting.again.sent()
             calls.append(self._post(waiting.command_id, command))
-            if not isinstance(command, cmd.SendMessage):
-                s.waiting = None
         self._kept.touched = self._kept.touched or bool(calls)
         return calls
 
@@ -242,6 +240,9 @@ class ManagedAgentsClient(ClientCodec):
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         self._kept.touched = True
         out = self._respond(call, response, now)
+        waiting = self._s.waiting
+        if call.name != "create" and waiting is not None and not waiting.again.waits:
+            self._s.waiting = waiting if waiting.command_id not in call.command_ids else None
         self._set_alarm()
         return out
 
@@ -255,14 +256,7 @@ class ManagedAgentsClient(ClientCodec):
             case "send" if replies.is_doubtful(response):
                 return self._doubt(call, posts.refusal(response), now)
             case "send":
-                out = replies.sent(s, call, response, now)
-                if (
-                    replies.is_ok(response)
-                    and s.waiting
-                    and s.waiting.command_id in (call.command_ids)
-                ):
-                    s.waiting = None
-                return out
+                return replies.sent(s, call, response, now)
             case "session":
                 return self._looked(response, now)
             case "terminated":
@@ -533,8 +527,10 @@ class ManagedAgentsClient(ClientCodec):
             full = lists.wait(found, value, self._frames, len(frame.data))
             if not full:
                 return mended
-            gap = lists.gap(thread, "too many came before the events were listed")
-            return [*mended, gap, *self._work_off(found, now, read=False)]
+            out = [*mended, lists.gap(thread, "too many came before the events were listed")]
+            out += self._work_off(found, now, read=False)
+            self._set_alarm()
+            return out
         return mended + self._take(thread, value, self._frames, len(frame.data), now)
 
     def _take(

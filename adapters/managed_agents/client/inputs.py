@@ -39,6 +39,9 @@ def taken(s: AgentsState, command_ids: tuple[str, ...], data: Any) -> list[ev.Ev
             if id_ is not None and item is not None and key_of(event) in item.keys:
                 s.remember(id_, command_id)
         out += settle(s, command_id)
+        if s.begun_by_us == command_id and s.main.turn is None and item is not None:
+            # Its turn was over before this answer.
+            out += receive(s, item, s.main)
     return out
 
 

@@ -209,6 +209,8 @@ def administered(s: AgentsState, call: Call, response: Response, now: int) -> li
     """Hear what a command for the session as a whole, or for a thread, was answered with."""
     assert call.command_id is not None
     gone = call.name == "delete" and response.status in (404, 410)
+    if response.status in (400, 409) and _still_running(s, call, response, now):
+        return []
     if not is_ok(response) and not gone:
         s.archived = s.archived and call.name not in ("archive", "reset")
         return [raw.settled(call.command_id, "refused", posts.refusal(response))]
@@ -239,6 +241,20 @@ def administered(s: AgentsState, call: Call, response: Response, now: int) -> li
                 )
             )
     return out
+
+
+def _still_running(s: AgentsState, call: Call, response: Response, now: int) -> bool:
+    """Let what ends a session wait, which is refused since its status is behind (section 3.3); say
+    whether it does."""
+    if call.name not in ("archive", "reset", "delete") or s.main.turn is not None:
+        return False
+    assert call.command_id is not None
+    if s.waiting is None:
+        command = cmd.decode_command({"type": call.name})
+        s.waiting = wait_for_session(call.command_id, command)
+    waiting = s.waiting
+    same = waiting.command_id == call.command_id
+    return same and waiting.again.refused(now, _RUNNING, posts.retry_after(response))
 
 
 def wait_for_session(command_id: str, command: cmd.AnyCommand) -> WaitingCommand:

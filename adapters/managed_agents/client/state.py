@@ -64,7 +64,11 @@ class KnownEvents:
     def add(self, name: str, at: int) -> None:
         """Record that an event was seen."""
         self.recent[name] = at
-        if len(self.recent) > MOST_KNOWN:
+        self.forget(MOST_KNOWN)
+
+    def forget(self, most: int) -> None:
+        """Know no more than so many by their ids."""
+        while len(self.recent) > most:
             oldest = next(iter(self.recent))
             self.floor = max(self.floor, self.recent.pop(oldest) + 1)
 

@@ -17,6 +17,9 @@ REST_MS = 5_000
 """How long a child's own stream may take to say that the child rests, after the session's has: more
 than was ever seen between the two. Ours."""
 
+RESTING_KNOWN = 16
+"""Events of a child that rests which are known by their ids. Ours: there may be many children."""
+
 _OUTCOMES: dict[str, Any] = {
     "end_turn": "completed",
     "interrupted": "interrupted",
@@ -237,9 +240,14 @@ def _rest(
     thread.rests = thread.rests_at = None
     if kind == "requires_action":
         return _waits(s, thread, seen, reason)
+    out: list[ev.Event] = []
     if thread.turn is None:
-        # A session of a third party begins so, and one tells again how it rests.
-        return []
+        message = s.ledger.message
+        if kind == "end_turn" or message is None or not message.taken or not thread.is_main:
+            # A session of a third party begins so, and one tells again how it rests.
+            return []
+        # It says what became of the message, and never that it began.
+        out = begin(s, thread, seen.native, synthetic=True)
     outcome = _OUTCOMES.get(str(kind), "completed")
     if thread.interrupting and outcome == "completed":
         outcome = "interrupted"
@@ -248,7 +256,8 @@ def _rest(
     if kind not in _OUTCOMES or reason.keys() != {"type"}:
         # Unknown reasons are kept, and taken as the end of the turn (section 15).
         extra["stop_reason"] = event.get("stop_reason")
-    return end(s, thread, outcome, _error_of(thread, event, outcome), seen.native, extra or None)
+    error = _error_of(thread, event, outcome)
+    return out + end(s, thread, outcome, error, seen.native, extra or None)
 
 
 _FIXED = frozenset({"id", "type", "processed_at"})
@@ -331,6 +340,10 @@ def end(
     thread.turn, thread.paused, thread.interrupting, thread.error = None, None, False, None
     thread.step = None
     thread.preview.event_id = ""
+    if not thread.is_main:
+        # The session says when it works again.
+        thread.followed = False
+        thread.known.forget(RESTING_KNOWN)
     return out
 
 
