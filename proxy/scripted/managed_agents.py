@@ -47,7 +47,7 @@ from proxy.scripted.managed_agents_turns import (
     Event,
     ManagedAgentsVariant,
     ScriptedManagedAgents,
-    ScriptedManagedAgentsSession,
+    ScriptedSession,
     ScriptedThread,
     StreamedEvent,
     moment,
@@ -182,7 +182,7 @@ async def _environments(request: web.Request) -> web.StreamResponse:
 # Sessions (section 3).
 
 
-def _talk(request: web.Request) -> ScriptedManagedAgentsSession:
+def _talk(request: web.Request) -> ScriptedSession:
     return request.app[MANAGED_AGENTS].talk(request.match_info["session"])
 
 
@@ -337,7 +337,7 @@ def _shown(
 
 
 async def _follow(
-    request: web.Request, talk: ScriptedManagedAgentsSession, thread: ScriptedThread
+    request: web.Request, talk: ScriptedSession, thread: ScriptedThread
 ) -> web.StreamResponse:
     """Send what a thread says from now on; the stream stays open across turns (section 6)."""
     service = request.app[MANAGED_AGENTS]

@@ -216,12 +216,7 @@ _AGENTS = _by_type(
 _RESOURCES = _by_type(
     file=Shape({"file_id": _filled}, {"mount_path": _text}),
     github_repository=Shape(
-        {"url": _filled},
-        {
-            "authorization_token": _text,
-            "checkout": _thing,
-            "mount_path": _text,
-        },
+        {"url": _filled}, {"authorization_token": _text, "checkout": _thing, "mount_path": _text}
     ),
     memory_store=Shape({"memory_store_id": _filled}, {"access": _text, "instructions": _text}),
 )

@@ -208,7 +208,7 @@ class OpenCall:
 
 
 @dataclass(slots=True)
-class ScriptedManagedAgentsSession(FollowedConversation):
+class ScriptedSession(FollowedConversation):
     """One session: what it is, its threads, what runs and what it waits for.
 
     A test sets `stuck`: the running turn then never ends and says nothing, as after a kill of the
@@ -250,7 +250,7 @@ class ScriptedManagedAgentsSession(FollowedConversation):
                 call.answered.cancel()
 
 
-class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
+class ScriptedManagedAgents(ScriptedBackend[ScriptedSession]):
     """The state of one scripted Managed Agents service: sessions, requests received and refused."""
 
     def __init__(
@@ -292,7 +292,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
 
     # Sessions.
 
-    def talk(self, session_id: str) -> ScriptedManagedAgentsSession:
+    def talk(self, session_id: str) -> ScriptedSession:
         """Return a session.
 
         Raises:
@@ -303,7 +303,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             raise Refusal(404, "not_found_error", f"Session {session_id} was not found.")
         return talk
 
-    def thread(self, talk: ScriptedManagedAgentsSession, thread_id: str) -> ScriptedThread:
+    def thread(self, talk: ScriptedSession, thread_id: str) -> ScriptedThread:
         """Return a thread of a session.
 
         Raises:
@@ -314,7 +314,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             raise Refusal(404, "not_found_error", f"Thread {thread_id} was not found.")
         return thread
 
-    def create(self, members: Mapping[str, Any]) -> ScriptedManagedAgentsSession:
+    def create(self, members: Mapping[str, Any]) -> ScriptedSession:
         """Make a session, and begin the work that it was created with (page, section 3.1)."""
         agent = members["agent"]
         named = {"id": agent} if isinstance(agent, str) else dict(agent)
@@ -336,18 +336,18 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             updated_at=now,
         )
         primary = ScriptedThread(self.new_id("sthr"), str(resolved["name"]), None, now)
-        talk = ScriptedManagedAgentsSession(session_id, record, primary, {primary.id: primary})
+        talk = ScriptedSession(session_id, record, primary, {primary.id: primary})
         self.talks[session_id] = talk
         for event in members.get("initial_events", ()):
             ManagedAgentsInputs(self, talk).apply(event)
         self.go_on(talk)
         return talk
 
-    def describe(self, talk: ScriptedManagedAgentsSession) -> Event:
+    def describe(self, talk: ScriptedSession) -> Event:
         """Return the session object (page, section 3.2)."""
         return {**talk.record, "status": talk.status, "usage": dict(talk.usage)}
 
-    def describe_thread(self, talk: ScriptedManagedAgentsSession, thread: ScriptedThread) -> Event:
+    def describe_thread(self, talk: ScriptedSession, thread: ScriptedThread) -> Event:
         """Return the thread object (page, section 10)."""
         return BODIES["thread"].filled(
             id=thread.id,
@@ -360,7 +360,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             updated_at=thread.created_at,
         )
 
-    def update(self, talk: ScriptedManagedAgentsSession, changes: Mapping[str, Any]) -> None:
+    def update(self, talk: ScriptedSession, changes: Mapping[str, Any]) -> None:
         """Change a session; the stream tells what changed (page, section 3.3).
 
         Raises:
@@ -389,7 +389,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             talk.at_budget = False
             self.go_on(talk)
 
-    def archive(self, talk: ScriptedManagedAgentsSession) -> None:
+    def archive(self, talk: ScriptedSession) -> None:
         """End a session and keep what it holds (page, section 3.3; live page, section 1).
 
         Raises:
@@ -401,13 +401,13 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             self.lose(talk)
             self.terminate(talk)
 
-    def terminate(self, talk: ScriptedManagedAgentsSession) -> None:
+    def terminate(self, talk: ScriptedSession) -> None:
         """Tell the streams that a session is over."""
         talk.status = talk.primary.status = "terminated"
         talk.queue.clear()
         self.write(talk, "session.status_terminated")
 
-    def delete(self, talk: ScriptedManagedAgentsSession) -> None:
+    def delete(self, talk: ScriptedSession) -> None:
         """Forget a session; open streams are told and end (page, section 3.3).
 
         Raises:
@@ -422,11 +422,11 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
         del self.talks[talk.id]
         talk.wake()
 
-    def _check_rests(self, talk: ScriptedManagedAgentsSession, what: str) -> None:
+    def _check_rests(self, talk: ScriptedSession, what: str) -> None:
         if talk.status in ("running", "rescheduling"):
             raise bad(f"Cannot {what} session while it is {talk.status}: {talk.id}")
 
-    def archive_thread(self, talk: ScriptedManagedAgentsSession, thread: ScriptedThread) -> None:
+    def archive_thread(self, talk: ScriptedSession, thread: ScriptedThread) -> None:
         """End a thread, and what it waits for (page, section 10).
 
         Raises:
@@ -441,7 +441,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
                 talk.drop_calls(thread)
                 thread.runner.cancel()
 
-    def lose(self, talk: ScriptedManagedAgentsSession) -> None:
+    def lose(self, talk: ScriptedSession) -> None:
         """Forget the running turn, as a killed container does: no event tells of it."""
         runner, talk.runner = talk.runner, None
         if runner is not None:
@@ -455,20 +455,13 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
     # Events.
 
     def write(
-        self,
-        talk: ScriptedManagedAgentsSession,
-        name: str,
-        /,
-        *threads: ScriptedThread,
-        **members: object,
+        self, talk: ScriptedSession, name: str, /, *threads: ScriptedThread, **members: object
     ) -> Event:
         """Put an event in its place in threads, the primary one without any."""
         said = saying(EVENTS[name], **members)
         return self.place(talk, said, *threads)
 
-    def place(
-        self, talk: ScriptedManagedAgentsSession, said: Event, /, *threads: ScriptedThread
-    ) -> Event:
+    def place(self, talk: ScriptedSession, said: Event, /, *threads: ScriptedThread) -> Event:
         """Put an event as it is said in its place in threads, with an id and a time."""
         thinks = said["type"] == "agent.thinking"
         at = self.stamp(millisecond=thinks)
@@ -480,16 +473,14 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
         talk.wake()
         return event
 
-    def copy(
-        self, talk: ScriptedManagedAgentsSession, event: Event, thread: ScriptedThread
-    ) -> None:
+    def copy(self, talk: ScriptedSession, event: Event, thread: ScriptedThread) -> None:
         """Put the newest event of another thread into this one too, with the same time."""
         thread.stored.append(StoredEvent(event, self._newest))
         thread.streamed.append(StreamedEvent(event))
         talk.wake()
 
     def preview(
-        self, talk: ScriptedManagedAgentsSession, thread: ScriptedThread, kind: str, data: Event
+        self, talk: ScriptedSession, thread: ScriptedThread, kind: str, data: Event
     ) -> None:
         """Show streams of a thread a part of an event that is still to come (page, section 9)."""
         if self.variant.previews:
@@ -497,11 +488,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             talk.wake()
 
     def thread_status(
-        self,
-        talk: ScriptedManagedAgentsSession,
-        thread: ScriptedThread,
-        status: str,
-        **members: object,
+        self, talk: ScriptedSession, thread: ScriptedThread, status: str, **members: object
     ) -> None:
         """Give a thread a status; a child's has the same id on both streams (live page, 1)."""
         thread.status = status
@@ -515,15 +502,13 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
             **members,
         )
 
-    def running(self, talk: ScriptedManagedAgentsSession) -> None:
+    def running(self, talk: ScriptedSession) -> None:
         """Say that the session and its primary thread run."""
         talk.status = "running"
         self.write(talk, "session.status_running")
         self.thread_status(talk, talk.primary, "running")
 
-    def idle(
-        self, talk: ScriptedManagedAgentsSession, reason: Mapping[str, object], **members: object
-    ) -> None:
+    def idle(self, talk: ScriptedSession, reason: Mapping[str, object], **members: object) -> None:
         """Say that the session is idle, and what it has used."""
         if self.variant.usage:
             budget = talk.record["budget"]
@@ -553,7 +538,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
 
     # Inputs.
 
-    def take(self, talk: ScriptedManagedAgentsSession, batch: Sequence[Event]) -> list[Event]:
+    def take(self, talk: ScriptedSession, batch: Sequence[Event]) -> list[Event]:
         """Take a batch as a whole and return its events as they are stored (page, section 4).
 
         Raises:
@@ -573,7 +558,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
         self.go_on(talk)
         return [stored.event for stored in taken if stored is not None]
 
-    def process(self, talk: ScriptedManagedAgentsSession, stored: StoredEvent) -> None:
+    def process(self, talk: ScriptedSession, stored: StoredEvent) -> None:
         """Give an input its time, and show it."""
         if self.variant.inputs == "unprocessed" or stored.at is not None:
             return
@@ -582,7 +567,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
         talk.primary.streamed.append(StreamedEvent(stored.event))
         talk.wake()
 
-    def go_on(self, talk: ScriptedManagedAgentsSession) -> None:
+    def go_on(self, talk: ScriptedSession) -> None:
         """Begin the next turn where none runs and something is queued."""
         if talk.runner is not None or talk.at_budget or talk.status == "terminated":
             return
@@ -596,7 +581,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedManagedAgentsSession]):
         talk.runner = self._tasks.start(stage.play(first), f"{talk.id} turn {talk.turns}")
 
     def start_child(
-        self, talk: ScriptedManagedAgentsSession, stage: "ManagedAgentsStage", beats: Sequence[Beat]
+        self, talk: ScriptedSession, stage: "ManagedAgentsStage", beats: Sequence[Beat]
     ) -> asyncio.Task[None]:
         """Begin the work of a child."""
         return self._tasks.start(stage.work(beats), f"{talk.id} {stage.thread.id}")
@@ -607,7 +592,7 @@ class ManagedAgentsInputs:
     """Checks and applies what is sent to one session (page, section 4)."""
 
     service: ScriptedManagedAgents
-    talk: ScriptedManagedAgentsSession
+    talk: ScriptedSession
 
     def check(self, batch: Sequence[Event]) -> None:
         """Check a batch before any of it counts.
@@ -792,7 +777,7 @@ class ManagedAgentsStage:
     """Plays beats into one thread of a session."""
 
     service: ScriptedManagedAgents
-    talk: ScriptedManagedAgentsSession
+    talk: ScriptedSession
     thread: ScriptedThread
     _message: _PreviewedMessage | None = field(init=False, default=None)
     _request: str | None = field(init=False, default=None)
