@@ -442,6 +442,29 @@ async def test_an_interrupt_of_an_idle_session_brings_what_the_variant_says(
         assert listed[-1]["stop_reason"] == {"type": "interrupted"}
 
 
+@pytest.mark.parametrize(
+    ("inputs", "times"), [("once", [True]), ("twice", [False, True]), ("unprocessed", [False])]
+)
+async def test_answers_and_interrupts_are_shown_as_often_as_messages_but_results_once(
+    serve: Serve, inputs: Any, times: list[bool]
+) -> None:
+    client, talk, session = await begun(serve, variant=ManagedAgentsVariant(inputs=inputs))
+
+    async def shown(kind: str, *events: Event) -> list[bool]:
+        seen = await turn(client, session, *events, strict=False)
+        return [event["processed_at"] is not None for event in of(seen, kind)]
+
+    await turn(client, session, message("script: approve"))
+    kind = "user.tool_confirmation"
+    answer = {"type": kind, "tool_use_id": talk.waiting()[0], "result": "deny"}
+    assert await shown(kind, answer) == times
+    await turn(client, session, message("script: custom"))
+    assert await shown("user.interrupt", {"type": "user.interrupt"}) == times
+    await turn(client, session, message("script: custom"))
+    result = custom_result(talk.waiting()[0], "x")
+    assert await shown("user.custom_tool_result", result) == times[-1:]
+
+
 async def test_an_interrupt_and_a_message_in_one_batch_end_a_turn_and_begin_another(
     serve: Serve,
 ) -> None:
@@ -663,6 +686,19 @@ async def test_a_client_runs_the_built_in_tools_where_it_hosts_them(serve: Serve
     names = [event["tool_use_id"] for event in of(listed, "user.tool_result")]
     assert names == [first, second]
     assert not of(listed, "agent.tool_result")
+
+
+async def test_a_client_runs_a_built_in_tool_after_it_was_allowed(serve: Serve) -> None:
+    client, talk, session = await begun(serve, variant=ManagedAgentsVariant(self_hosted=True))
+    await turn(client, session, message("script: approve"))
+    (name,) = talk.waiting()
+    allow = {"type": "user.tool_confirmation", "tool_use_id": name, "result": "allow"}
+    seen = await turn(client, session, allow, strict=False)
+    assert seen[-1]["stop_reason"] == {"type": "requires_action", "event_ids": [name]}
+    assert (await refusal(client, session, allow))[0] == 400
+    result = {"type": "user.tool_result", "tool_use_id": name}
+    seen = await turn(client, session, result, strict=False)
+    assert "4.1 GB freed" in text(seen)
 
 
 # Variants of what is sent.

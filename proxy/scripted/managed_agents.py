@@ -346,9 +346,9 @@ async def _follow(
     if variant.previews:
         previews = parse_previews([*request.query.items()], strict=variant.strict)
     content_type = await late(service, request)
-    items, place = thread.streamed, len(thread.streamed)
-    if variant.fresh_stream == "history":
-        items, place = [item for item in items if not item.preview], 0
+    place = len(thread.streamed)
+    replays = variant.fresh_stream == "history"
+    before = [item for item in thread.streamed if replays and not item.preview]
     response = web.StreamResponse(
         headers={
             "Content-Type": content_type or "text/event-stream",
@@ -362,9 +362,7 @@ async def _follow(
     with suppress(BodyOver, ConnectionResetError):
         await body.write(CONNECTED)
         started: set[str] = set()
-        if place == 0:
-            place = len(thread.streamed)
-            await body.frames([service.frame(item) for item in items])
+        await body.frames([service.frame(item) for item in before])
         while not service.stopping.is_set():
             changed = talk.changed
             found = thread.streamed[place:]
