@@ -15,10 +15,6 @@ from adapters.model.session_info import SessionInfo
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json
 
-OPTIONS = "managed_agents"
-"""The key in the options of `session.started` for what a create says that is ours to keep:
-`environment_id`, and the `version` of the agent."""
-
 _SINCE = "2026-04-01T00:00:00Z"
 """When what a route has was made: it has always been there."""
 
@@ -106,7 +102,7 @@ def session_object(
 ) -> dict[str, Any]:
     """Return the session object (section 3.2); times are Unix milliseconds. `shown` is what the
     encoder knows, where it is looked at: what was used is only there."""
-    kept = about.options.get(OPTIONS)
+    kept = about.options.get(wire.OPTIONS)
     kept = kept if isinstance(kept, dict) else {}
     archived = about.archived_at
     updated = max(updated_at, created_at)
@@ -118,11 +114,11 @@ def session_object(
         "environment_id": str(kept.get("environment_id", "")),
         "title": about.title or None,
         "metadata": about.metadata,
-        "resources": [],
-        "vault_ids": [],
+        "resources": kept.get("resources") or [],
+        "vault_ids": kept.get("vault_ids") or [],
         "outcome_evaluations": [],
-        "budget": None,
-        "deployment_id": None,
+        "budget": kept.get("budget"),
+        "deployment_id": kept.get("deployment_id"),
         "stats": {"duration_seconds": (updated - created_at) / 1000},
         "usage": {} if shown is None else shown.usage,
         "archived_at": None if archived is None else wire.iso(archived * 1000),
@@ -144,17 +140,21 @@ def _session_agent(about: SessionInfo, kept: Mapping[str, Any], ask_tool: str) -
         str(model or "unknown"),
         version if isinstance(version, int) else int(kept.get("version") or 1),
     )
+    own = kept.get("agent")
+    if isinstance(own, dict):
+        found |= own
     schema = {
         "type": "object",
         "properties": {"question": {"type": "string"}, "options": {"type": "array"}},
     }
     found["tools"] = [
+        *found["tools"],
         {
             "type": "custom",
             "name": ask_tool,
             "description": "Asks the person: answer with the id of an option, or with words.",
             "input_schema": schema,
-        }
+        },
     ]
     return found
 

@@ -100,10 +100,12 @@ def answered(w: EventWriter, event: ev.InteractionAnswered) -> None:
 
 def resolved(w: EventWriter, event: ev.InteractionResolved) -> None:
     """End a use that was made for a request, and keep which it was."""
-    inputs.take_up(w, event, request=event.request_id)
+    taken = inputs.take_up(w, event, request=event.request_id)
     record = w.s.requests.pop(event.request_id, None)
     if record is None:
         return
+    if not taken and event.native is not None and event.native.type == "user.tool_confirmation":
+        _answered_elsewhere(w, event, record)
     own = w.is_own(event) or (w.is_primary and record.thread == w.thread)
     told = record.type == "agent.custom_tool_use" and event.outcome == "answered"
     if own and record.own and not told:
@@ -119,6 +121,19 @@ def resolved(w: EventWriter, event: ev.InteractionResolved) -> None:
     record.over = True
     w.s.requests[event.request_id] = record
     forget(w.s.requests, REQUESTS_KEPT, lambda one: one.over)
+
+
+def _answered_elsewhere(
+    w: EventWriter, event: ev.InteractionResolved, record: RequestRecord
+) -> None:
+    """Write the answer of another application of the service."""
+    decision = "allow" if event.outcome == "approved" else "deny"
+    fields = {"tool_use_id": record.id, "result": decision}
+    if decision == "deny" and event.answer is not None and event.answer.reason:
+        fields["deny_message"] = event.answer.reason
+    if w.is_primary and record.thread != w.thread:
+        fields["session_thread_id"] = w.name_of(record.thread)
+    w.write(event, "user.tool_confirmation", fields)
 
 
 def find(requests: dict[str, RequestRecord], name: str) -> tuple[str, RequestRecord] | None:

@@ -27,8 +27,9 @@ cache is told by its lifetime, which the model does not know."""
 
 
 def begin_request(w: EventWriter, event: ev.Event) -> None:
-    """Say that a model request has begun, where its backend does not tell."""
-    if w.s.request is None:
+    """Say that a model request has begun, where its backend does not tell; the service itself
+    does."""
+    if w.s.request is None and not wire.is_native(event):
         w.s.request = w.write(event, "span.model_request_start", {}, role="request")
         w.s.made_up = True
 
@@ -39,14 +40,14 @@ def end_request(
     usage: ev.Usage | None = None,
     *,
     failed: bool = False,
-    cut: str = "",
 ) -> None:
-    """Say that the open model request is over, if there is one. What it said before it was `cut`
-    off has no event: it stands here, in a member of ours."""
+    """Say that the open model request is over, if there is one. What it said before it was cut off
+    has no event: it stands here, in a member of ours."""
     s = w.s
     if s.request is None:
         return
     name, s.request = s.request, None
+    cut, s.cut = s.cut, ""
     failed = failed or s.message is not None or s.thinking is not None
     s.message = s.thinking = None
     role = "" if isinstance(event, ev.StepEnded) else "request-end"
@@ -77,6 +78,7 @@ def step_ended(w: EventWriter, event: ev.StepEnded) -> None:
 
 def _model_usage(usage: ev.Usage | None) -> dict[str, Any]:
     told = {name: getattr(usage, field, None) or 0 for field, name in _TOKENS.items()}
+    _take_off(told)
     extra = {} if usage is None else usage.extra or {}
     return {**told, **({"speed": extra["speed"]} if "speed" in extra else {})}
 
@@ -87,7 +89,7 @@ def _model_usage(usage: ev.Usage | None) -> dict[str, Any]:
 def usage_reported(w: EventWriter, event: ev.UsageReported) -> None:
     """Count tokens; what is told of the whole session counts by itself."""
     if event.scope == "session" and event.thread_id == ev.MAIN:
-        take_usage(w, event.usage)
+        take_usage(w, event, event.usage)
     elif w.is_own(event):
         _count(w, event)
 
@@ -99,20 +101,31 @@ def _count(w: EventWriter, event: ev.StepEnded | ev.UsageReported) -> None:
         w.s.usage.update(_of_session(totals))
 
 
-def take_usage(w: EventWriter, usage: ev.Usage) -> None:
+def take_usage(w: EventWriter, event: ev.Event, usage: ev.Usage) -> None:
     """Take what the session has used so far."""
     told = ((name, getattr(usage, field)) for field, name in _TOKENS.items())
     w.s.usage.update(_of_session({name: count for name, count in told if count is not None}))
     if usage.cost_usd is not None:
         cents = f"{usage.cost_usd * 100:.0f}"
         w.s.usage["list_cost"] = {"amount": cents, "currency": "USD"}
-    for name in ("active_seconds", "server_tool_use"):
-        if usage.extra and name in usage.extra:
-            w.s.usage[name] = usage.extra[name]
+    own = wire.is_native(event)
+    extra = usage.extra or {}
+    # Of its own sessions the service tells what was written by its lifetime, and more.
+    names = extra if own else {"active_seconds", "server_tool_use"} & extra.keys()
+    w.s.usage.update({name: extra[name] for name in names})
+
+
+def _take_off(counts: dict[str, int]) -> None:
+    """Take the cached tokens off what went in, which counts them in the model and not here."""
+    if "input_tokens" in counts:
+        cached = ("cache_read_input_tokens", "cache_creation_input_tokens")
+        left = counts["input_tokens"] - sum(counts.get(name) or 0 for name in cached)
+        counts["input_tokens"] = max(left, 0)
 
 
 def _of_session(counts: Mapping[str, int]) -> dict[str, Any]:
     found: dict[str, Any] = dict(counts)
+    _take_off(found)
     written = found.pop("cache_creation_input_tokens", None)
     if written is not None:
         found["cache_creation"] = {"ephemeral_5m_input_tokens": written}
@@ -146,8 +159,9 @@ def text_completed(w: EventWriter, event: ev.TextCompleted) -> None:
     if event.status != "complete":
         if opened is not None:
             w.s.message = opened
-            cut = event.text if event.status == "partial" else ""
-            end_request(w, event, failed=True, cut=cut)
+            w.s.cut = event.text if event.status == "partial" else ""
+            if w.s.made_up:
+                end_request(w, event, failed=True)
         return
     content = blocks.shown(event.content) if event.content else None
     if content is None and not event.text and not wire.is_native(event):
@@ -159,8 +173,22 @@ def text_completed(w: EventWriter, event: ev.TextCompleted) -> None:
         opened = None
     begin_request(w, event)
     name = None if opened is None else opened.id
-    fields = {"content": content or [{"type": "text", "text": event.text}]}
-    w.write(event, "agent.message", fields, id_=name)
+    content = content or [{"type": "text", "text": event.text, **_block_extra(event)}]
+    rest = event.extra or {}
+    if wire.is_native(event) and rest.get(wire.BLOCKS):
+        # One message of the service has several: they come at once.
+        w.s.blocks = [*(w.s.blocks if event.index else ()), *content]
+        if event.index + 1 < rest[wire.BLOCKS]:
+            w.s.message = opened
+            return
+        content, w.s.blocks = w.s.blocks, []
+    w.write(event, "agent.message", {"content": content}, id_=name)
+
+
+def _block_extra(event: ev.TextCompleted) -> dict[str, Any]:
+    """Return the members of a block of the service's that the model does not know."""
+    found = (event.extra or {}).get(wire.BLOCK) if wire.is_native(event) else None
+    return found if isinstance(found, dict) else {}
 
 
 def result_produced(w: EventWriter, event: ev.ResultProduced) -> None:
@@ -221,7 +249,7 @@ def tool_called(w: EventWriter, event: ev.ToolCalled) -> None:
             fields["evaluated_permission"] = event.permission
         if event.evaluation is not None:
             fields["evaluation"] = event.evaluation
-    if type_ == "agent.mcp_tool_use":
+    if type_ == "agent.mcp_tool_use" and (event.server or not wire.is_native(event)):
         fields["mcp_server_name"] = event.server or ""
     use = ShownUse(w.id_of(event), type_, event.thread_id, fields, event.input_known)
     if w.is_own(event):
@@ -240,8 +268,15 @@ def tool_returned(w: EventWriter, event: ev.ToolReturned) -> None:
     if event.error is not None and event.error.code == ABANDONED and event.synthetic:
         # Only closes the call: a result that did not come is not written.
         return
-    if use is not None and use.type == "agent.custom_tool_use" and use.answered:
-        return
+    if use is not None and use.type == "agent.custom_tool_use":
+        if use.answered:
+            return
+        if event.native is not None and event.native.type == "user.custom_tool_result":
+            # Another application of the service has given it.
+            fields = {"custom_tool_use_id": use.id, "content": blocks.shown(event.content)}
+            failed = {"is_error": True} if event.is_error else {}
+            w.write(event, event.native.type, {**fields, **failed})
+            return
     if w.s.made_up:
         end_request(w, event)
     type_, member = wire.RESULTS[use.type if use is not None else "agent.tool_use"]

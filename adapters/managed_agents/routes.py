@@ -91,7 +91,7 @@ def _open(_: Incoming, wanted: SessionCreate, place: RouteContext) -> Opening:
         blobs=wanted.initial.blobs,
         title=wanted.title,
         metadata=wanted.metadata,
-        options={answers.OPTIONS: kept},
+        options={wire.OPTIONS: kept},
         checked=CreateSession(title=wanted.title),
     )
 

@@ -87,10 +87,11 @@ class ManagedAgentsState:
     microseconds. `running` says that the thread works, `over` that nothing follows but the
     deletion. `error` is the message that was told last in the turn.
 
-    `message` and `thinking` are open, `request` is the id of the open model request's event, which
-    is `made_up` where the backend tells of none. `calls` are by id, `requests` by canonical id,
-    `inputs` by command, the newest ones; `waiting` are those without a time. `children` are by id,
-    `evaluations` are the ids of events that began a round, by outcome.
+    `message` and `thinking` are open, `cut` are the words of one that was cut off, `blocks` those
+    of a message that has more, `rested` is why the thread rests. `request` is the id of the open
+    model request's event, which is `made_up` where the backend tells of none. `calls` are by id,
+    `requests` by canonical id, `inputs` by command, the newest ones; `waiting` are those without a
+    time. `children` are by id, `evaluations` are the ids of events that began a round, by outcome.
     """
 
     cursor: int = 0
@@ -100,6 +101,9 @@ class ManagedAgentsState:
     over: bool = False
     error: str = ""
     message: OpenMessage | None = None
+    cut: str = ""
+    rested: dict[str, Any] | None = None
+    blocks: list[Any] = dataclasses.field(default_factory=list)
     thinking: OpenMessage | None = None
     request: str | None = None
     made_up: bool = False

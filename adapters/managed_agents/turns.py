@@ -44,7 +44,7 @@ def running(w: EventWriter, event: ev.Event) -> None:
     s = w.s
     if s.running:
         return
-    s.running, s.error = True, ""
+    s.running, s.error, s.rested = True, "", None
     # What else wakes it, such as a message that is refused at once, may let it rest as well.
     begins = isinstance(event, ev.TurnStarted | ev.TurnResumed)
     if w.is_primary:
@@ -56,9 +56,12 @@ def running(w: EventWriter, event: ev.Event) -> None:
 def idle(w: EventWriter, event: ev.Event, reason: Mapping[str, Any], **more: Any) -> None:
     """Say that the thread rests or waits; of the primary one with what the session has used."""
     s = w.s
-    s.running = False
-    content.end_request(w, event)
     fields = {"stop_reason": reason, **more}
+    if not s.running and s.rested == fields:
+        # It was told already that this is what it waits for.
+        return
+    s.running, s.rested = False, fields
+    content.end_request(w, event)
     w.write(event, wire.THREAD_IDLE, {**of_thread(w, w.thread), **fields}, role="thread")
     if w.is_primary:
         w.write(event, "session.usage", {"usage": s.usage}, role="usage")
@@ -99,7 +102,7 @@ def ended(w: EventWriter, event: ev.TurnEnded) -> None:
     """End a turn: why it failed stands before its end."""
     own = w.is_own(event)
     if own and event.usage is not None:
-        content.take_usage(w, event.usage)
+        content.take_usage(w, event, event.usage)
     reason = (event.extra or {}).get("stop_reason") if wire.is_native(event) else None
     if reason is None:
         reason = {"type": _REASONS[event.outcome]}
@@ -158,7 +161,7 @@ def write_error(
     role: str = "error",
 ) -> None:
     """Write an error (section 8): a code of another dialect stands in the message."""
-    known = code in _ERRORS
+    known = code in _ERRORS or wire.is_native(event)
     error: dict[str, Any] = {
         "type": code if known else "unknown_error",
         "message": message if known or code in message else f"{code}: {message}",
@@ -209,6 +212,10 @@ def session_updated(w: EventWriter, event: ev.SessionUpdated) -> None:
         "replaced_by": event.replaced_by,
     }
     fields = {name: value for name, value in fields.items() if value is not None}
+    if event.native is not None and wire.is_native(event):
+        # The service's own agent is in `extra`, and what a create answers is no event of it.
+        fields = {name: value for name, value in fields.items() if name != "agent"}
+        fields = {**fields, **(event.extra or {})} if event.native.type else {}
     if fields:
         w.write(event, "session.updated", fields)
     if event.archived_at is not None and not w.s.over:

@@ -53,6 +53,16 @@ KEEP_ALIVE_SECONDS = 25.0
 ASK_TOOL = "dragoman_ask"
 """The custom tool that asks a person for what the protocol has no event for. Ours."""
 
+OPTIONS = "managed_agents"
+"""The key in a session's options for what a create says or answers that is of this API alone:
+`environment_id`, the `version` of the agent, and of the service the whole `agent`, `resources`,
+`vault_ids`, `budget` and `deployment_id`."""
+
+BLOCKS = "blocks"
+BLOCK = "block"
+"""Members of `extra` of a text that the service sent: how many blocks its message has, and what the
+model does not know of the block."""
+
 STATUS_RUNNING = "session.status_running"
 STATUS_IDLE = "session.status_idle"
 THREAD_RUNNING = "session.thread_status_running"

@@ -79,7 +79,7 @@ class EventWriter(EncoderWriter[ManagedAgentsState]):
         at = self._stamp(event)
         if event.extra is not None and not role and wire.is_native(event):
             for key, value in event.extra.items():
-                if key != REPAIRED:
+                if key not in _OURS:
                     members.setdefault(key, value)
         self._put(type_, members, at)
         return name
@@ -130,6 +130,10 @@ class EventWriter(EncoderWriter[ManagedAgentsState]):
             at = at if theirs is None or theirs <= s.stamp else theirs
         s.stamp = max(s.stamp + 1, at)
         return s.stamp
+
+
+_OURS = frozenset({REPAIRED, wire.BLOCKS, wire.BLOCK})
+"""Members of `extra` that no event of the service has."""
 
 
 def _system(record: InputRecord) -> dict[str, Any]:

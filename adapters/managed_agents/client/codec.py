@@ -75,7 +75,7 @@ class ManagedAgentsClient(ClientCodec):
         self.wake_at = None
 
     def started(self, event: ev.SessionStarted) -> None:
-        own = (event.options or {}).get(wire.DIALECT)
+        own = (event.options or {}).get(wire.OPTIONS)
         self._made = {
             "title": event.title,
             "metadata": dict(event.metadata or {}),

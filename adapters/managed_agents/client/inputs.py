@@ -21,7 +21,7 @@ from adapters.managed_agents.client.state import (
     unknown,
 )
 from adapters.model import events as ev
-from adapters.wire.jsonvalue import name_of
+from adapters.wire.jsonvalue import name_of, rest_of
 
 MOST_INBOX = 64
 """Messages of others that wait for a turn. Ours."""
@@ -67,6 +67,12 @@ def begun(s: AgentsState, thread: AgentThread) -> list[ev.Event]:
             out += receive(s, ours, thread)
     inbox, s.inbox = s.inbox, []
     return out + [_foreign(event, thread.turn) for event in inbox]
+
+
+def rested(s: AgentsState) -> list[ev.Event]:
+    """Take what others said and the session has not worked on, since it rests."""
+    inbox, s.inbox = s.inbox, []
+    return [_foreign(event, None) for event in inbox]
 
 
 def worked(s: AgentsState, thread: AgentThread) -> list[ev.Event]:
@@ -204,6 +210,7 @@ def _foreign(
         turn_id=turn,
         message_id=name,
         content=contents.shown(event.get("content")),
+        extra=rest_of(event, {"id", "type", "processed_at", "content"}),
         native=native or ev.NativeRef(dialect="managed-agents", id=name, type="user.message"),
     )
 

@@ -136,7 +136,7 @@ def administer(session: str, command_id: str, command: cmd.AnyCommand) -> Call:
 
 
 def _budget(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    own = (options or {}).get(wire.DIALECT)
+    own = (options or {}).get(wire.OPTIONS)
     return {"budget": own["budget"]} if isinstance(own, dict) and "budget" in own else {}
 
 

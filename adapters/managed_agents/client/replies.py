@@ -12,7 +12,7 @@ from typing import Any
 from adapters.driving.again import Patience
 from adapters.driving.doubts import Evidence, LookVerdict
 from adapters.managed_agents import wire
-from adapters.managed_agents.client import ends, inputs, interactions, posts, turns
+from adapters.managed_agents.client import ends, inputs, interactions, posts, turns, work
 from adapters.managed_agents.client.state import AgentsState, WaitingCommand
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -34,7 +34,7 @@ _LIMITED = Patience(2_000, 30_000, for_ms=600_000)
 _RUNNING = Patience(500, 2_000, for_ms=5_000)
 """An archive or a delete that is refused right after an idle (section 3.3)."""
 
-_OPTIONS = ("environment_id", "deployment_id", "resources", "vault_ids", "budget")
+_OPTIONS = ("agent", "environment_id", "deployment_id", "resources", "vault_ids", "budget")
 """Members of a session object that say what it was made with (section 3.2)."""
 
 
@@ -59,14 +59,14 @@ def created(s: AgentsState, call: Call, response: Response) -> list[ev.Event]:
         error = posts.refusal(response) if not is_ok(response) else posts.without_id(response)
         return not_created(s, call, error)
     s.session = session
-    agent = body.get("agent")
+    s.options = {name: body[name] for name in _OPTIONS if body.get(name)}
     created_at = body.get("created_at")
     at = created_at if isinstance(created_at, str) else None
     return [
         ev.SessionUpdated(
             thread_id=ev.MAIN,
-            agent=agent if isinstance(agent, dict) else None,
-            options={wire.DIALECT: {name: body[name] for name in _OPTIONS if body.get(name)}},
+            agent=work.agent_of(body.get("agent")),
+            options={wire.OPTIONS: dict(s.options)},
             native=ev.NativeRef(dialect=wire.DIALECT, id=session, at=at),
         )
     ]

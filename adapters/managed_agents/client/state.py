@@ -98,11 +98,10 @@ class UseRequest(PendingInteraction):
 
 @dataclasses.dataclass(slots=True)
 class ThreadPreview:
-    """A message that is previewed: its event's id, and the block that its pieces are of. It is
-    `torn` where pieces may be missing: the whole event has them."""
+    """A message that is previewed, by its event's id. It is `torn` where pieces may be missing: the
+    whole event has them."""
 
     event_id: str = ""
-    index: int = 0
     torn: bool = False
 
 
@@ -143,7 +142,8 @@ class AgentsState:
     # The primary thread's id, once it is told.
     primary: str | None = None
     wanted: bool = False
-    title: str | None = None
+    # What the session was made with, as it is now.
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
     archived: bool = False
     ended: bool = False
     turns: int = 0

@@ -172,6 +172,7 @@ def idle(s: AgentsState, seen: ReceivedEvent) -> list[ev.Event]:
     main = s.main
     out = _rest(s, main, seen, seen.event)
     if main.turn is None:
+        out += inputs.rested(s)
         for thread in s.threads.values():
             if not thread.is_main and thread.turn is not None and thread.rests is None:
                 # Its own stream has yet to say so.

@@ -53,23 +53,18 @@ def preview_delta(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> l
     preview = thread.preview
     if not isinstance(text, str) or not isinstance(delta, dict):
         return [unknown(thread, seen)]
-    if preview.torn or preview.event_id != seen.event.get("event_id"):
+    if preview.torn or preview.event_id != seen.event.get("event_id") or delta.get("index"):
+        # Of the blocks of a message the first one is previewed: the others come with the whole.
         return []
-    preview.index = int_of(delta.get("index")) or 0
     out = turns.work(s, thread, seen)
-    native = seen.native.model_copy(update={"id": preview.event_id})
-    return [*out, raw.delta_of(ev.TextDelta, text, **_block(thread, preview, native))]
-
-
-def _block(thread: AgentThread, preview: ThreadPreview, native: ev.NativeRef) -> dict[str, Any]:
-    return {
+    block = {
         "thread_id": thread.thread_id,
         "turn_id": thread.turn,
-        "block_id": block_id(preview.event_id, preview.index),
+        "block_id": preview.event_id,
         "message_id": preview.event_id,
-        "index": preview.index,
-        "native": native,
+        "native": seen.native.model_copy(update={"id": preview.event_id}),
     }
+    return [*out, raw.delta_of(ev.TextDelta, text, **block)]
 
 
 def block_id(message: str, index: int) -> str:
@@ -87,10 +82,10 @@ def message(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev
     for index, block in enumerate(blocks or (ev.Text(text=""),)):
         extra = dict(rest or {}) if index == 0 else {}
         if len(blocks) > 1:
-            extra["blocks"] = len(blocks)
+            extra[wire.BLOCKS] = len(blocks)
         is_text = isinstance(block, ev.Text)
         if is_text and block.extra is not None:
-            extra["block"] = block.extra
+            extra[wire.BLOCK] = block.extra
         out.append(
             ev.TextCompleted(
                 thread_id=thread.thread_id,
@@ -473,23 +468,31 @@ def thread_message(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> 
     ]
 
 
+def agent_of(agent: Any) -> dict[str, Any] | None:
+    """Return an agent as the model has it; the whole of it is in the session's options."""
+    if not isinstance(agent, dict):
+        return None
+    model = agent.get("model")
+    model = model.get("id") if isinstance(model, dict) else model
+    told = {name: agent.get(name) for name in ("id", "name", "version")} | {"model": model}
+    return {name: value for name, value in told.items() if isinstance(value, str | int)}
+
+
 def updated(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev.Event]:
     """Take `session.updated`: what changed; a third party's server shows the whole session."""
     event = seen.event
     whole = event.get("session")
     told: dict[str, Any] = whole if isinstance(whole, dict) else event
     title, metadata, agent = told.get("title"), told.get("metadata"), told.get("agent")
-    budget = {"budget": told["budget"]} if "budget" in told else None
-    if isinstance(title, str):
-        s.title = title
+    s.options |= {name: told[name] for name in ("agent", "budget") if name in told}
     return [
         ev.SessionUpdated(
             thread_id=ev.MAIN,
             title=title if isinstance(title, str) else None,
             metadata=metadata if isinstance(metadata, dict) else None,
-            agent=agent if isinstance(agent, dict) else None,
-            options=None if budget is None else {wire.DIALECT: budget},
+            agent=agent_of(agent),
+            options={wire.OPTIONS: dict(s.options)},
             native=seen.native,
-            extra=None if whole else seen.rest("title", "metadata", "agent", "budget"),
+            extra=None if whole else seen.rest("title", "metadata"),
         )
     ]
