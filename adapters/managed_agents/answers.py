@@ -116,15 +116,36 @@ def session_object(
         "metadata": about.metadata,
         "resources": kept.get("resources") or [],
         "vault_ids": kept.get("vault_ids") or [],
-        "outcome_evaluations": [],
+        "outcome_evaluations": [] if shown is None else _evaluations(shown),
         "budget": kept.get("budget"),
         "deployment_id": kept.get("deployment_id"),
-        "stats": {"duration_seconds": (updated - created_at) / 1000},
+        "stats": {"duration_seconds": (updated - created_at) / 1000, **_active(shown)},
         "usage": {} if shown is None else shown.usage,
         "archived_at": None if archived is None else wire.iso(archived * 1000),
         "created_at": wire.iso(created_at * 1000),
         "updated_at": wire.iso(updated * 1000),
     }
+
+
+def _active(shown: ManagedAgentsState | None) -> dict[str, float]:
+    return {} if shown is None else {"active_seconds": shown.active_ms / 1000}
+
+
+def _evaluations(shown: ManagedAgentsState) -> list[dict[str, Any]]:
+    """Return what was said last of each outcome that the work was judged by."""
+    return [
+        {
+            "type": "outcome_evaluation",
+            "outcome_id": one.id,
+            "description": one.description,
+            "iteration": one.iteration,
+            "result": one.result,
+            "explanation": one.explanation,
+            "completed_at": None if one.completed_at is None else wire.iso(one.completed_at * 1000),
+        }
+        for one in shown.outcomes.values()
+        if one.result is not None
+    ]
 
 
 def _session_agent(about: SessionInfo, kept: Mapping[str, Any], ask_tool: str) -> dict[str, Any]:

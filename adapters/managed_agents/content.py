@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapters.managed_agents import blocks, wire
-from adapters.managed_agents.state import OpenMessage, ShownUse
+from adapters.managed_agents.state import OpenMessage, OutcomeRecord, ShownUse
 from adapters.managed_agents.writer import EventWriter, delta_frame
 from adapters.model import events as ev
 from adapters.model.normalizer import ABANDONED
@@ -327,7 +327,12 @@ def outcome_evaluated(w: EventWriter, event: ev.OutcomeEvaluated) -> None:
     """Write a round of judging the work."""
     if not w.is_own(event):
         return
-    fields: dict[str, Any] = {"outcome_id": event.outcome_id, "iteration": event.iteration}
+    outcome = w.s.outcomes.setdefault(event.outcome_id, OutcomeRecord(event.outcome_id))
+    outcome.iteration = event.iteration
+    if event.phase == "ended":
+        outcome.result, outcome.explanation = event.result or "", event.explanation
+        outcome.completed_at = w.at
+    fields: dict[str, Any] = {"outcome_id": outcome.id, "iteration": event.iteration}
     phase = {"started": "start", "ongoing": "ongoing", "ended": "end"}[event.phase]
     if event.phase == "ended":
         fields |= {

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.managed_agents import blocks, turns, wire
-from adapters.managed_agents.state import InputRecord, RequestRecord, forget
+from adapters.managed_agents.state import InputRecord, OutcomeRecord, RequestRecord, forget
 from adapters.managed_agents.writer import EventWriter
 from adapters.model import events as ev
 
@@ -113,6 +113,11 @@ def settled(w: EventWriter, event: ev.InputSettled) -> None:
     if taken and message and record.fields["type"] != "system.message":
         # It is shown where it becomes part of the conversation.
         return
+    if taken and record.kind == "outcome":
+        # The backend has an id of its own for it.
+        theirs, ours = (event.extra or {}).get("outcome_id"), str(record.fields["outcome_id"])
+        words = str(record.fields.get("description", ""))
+        w.s.outcomes[theirs if isinstance(theirs, str) else ours] = OutcomeRecord(ours, words)
     works = w.s.running
     if message and not taken and not works:
         turns.running(w, event)

@@ -73,6 +73,18 @@ class ChildRecord:
 
 
 @dataclasses.dataclass(slots=True)
+class OutcomeRecord:
+    """What work is judged by: its id as it is shown, and what was said of it last."""
+
+    id: str
+    description: str = ""
+    iteration: int = 0
+    result: str | None = None
+    explanation: str | None = None
+    completed_at: int | None = None
+
+
+@dataclasses.dataclass(slots=True)
 class OpenMessage:
     """A text or reasoning that is not whole: the id of its event, and the words that were previewed
     where somebody may want them."""
@@ -92,6 +104,8 @@ class ManagedAgentsState:
     model request's event, which is `made_up` where the backend tells of none. `calls` are by id,
     `requests` by canonical id, `inputs` by command, the newest ones; `waiting` are those without a
     time. `children` are by id, `evaluations` are the ids of events that began a round, by outcome.
+    `outcomes` are by the backend's id. The thread has worked for `active_ms`, and works `since`
+    then.
     """
 
     cursor: int = 0
@@ -113,13 +127,24 @@ class ManagedAgentsState:
     waiting: list[str] = dataclasses.field(default_factory=list)
     children: dict[str, ChildRecord] = dataclasses.field(default_factory=dict)
     evaluations: dict[str, str] = dataclasses.field(default_factory=dict)
+    outcomes: dict[str, OutcomeRecord] = dataclasses.field(default_factory=dict)
+    active_ms: int = 0
+    since: int = 0
     tokens: TokenTotals = dataclasses.field(default_factory=TokenTotals)
     usage: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 SHAPE = shape_of(
     1,
-    *(ManagedAgentsState, InputRecord, ShownUse, RequestRecord, ChildRecord, OpenMessage),
+    *(
+        ManagedAgentsState,
+        InputRecord,
+        ShownUse,
+        RequestRecord,
+        ChildRecord,
+        OpenMessage,
+        OutcomeRecord,
+    ),
     TokenTotals,
 )
 """The number of all these fields."""

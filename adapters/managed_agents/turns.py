@@ -44,7 +44,7 @@ def running(w: EventWriter, event: ev.Event) -> None:
     s = w.s
     if s.running:
         return
-    s.running, s.error, s.rested = True, "", None
+    s.running, s.error, s.rested, s.since = True, "", None, w.at
     # What else wakes it, such as a message that is refused at once, may let it rest as well.
     begins = isinstance(event, ev.TurnStarted | ev.TurnResumed)
     if w.is_primary:
@@ -60,6 +60,8 @@ def idle(w: EventWriter, event: ev.Event, reason: Mapping[str, Any], **more: Any
     if not s.running and s.rested == fields:
         # It was told already that this is what it waits for.
         return
+    if s.running:
+        s.active_ms += w.at - s.since
     s.running, s.rested = False, fields
     content.end_request(w, event)
     w.write(event, wire.THREAD_IDLE, {**of_thread(w, w.thread), **fields}, role="thread")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.alone import Alone
 from tests.support.clocks import SPEED
-from tests.support.dragoman import starts
+from tests.support.dragoman import BACKEND_KEY, starts
 from tests.support.managed_agents_client import (
     Event,
     ManagedAgentsClient,
@@ -375,3 +375,61 @@ async def test_either_header_has_the_key_and_no_version_matters(serve: Any) -> N
         {"anthropic-version": "", "anthropic-beta": ""},
     ):
         await client.call("GET", "/v1/sessions?beta=true", headers=headers)
+
+
+# The same API behind it.
+
+
+@pytest.fixture
+async def same(serve: Any) -> Face:
+    started: Face = await serve("memory:", dialect="managed-agents")
+    return started
+
+
+async def test_an_outcome_is_judged_under_the_id_that_it_was_answered_with(same: Face) -> None:
+    client = same.client
+    session = (await client.create())["id"]
+    await play(client, session, message("script: text"))
+    rubric = {"type": "text", "content": "It is short."}
+    outcome = {"type": "user.define_outcome", "description": "A page", "rubric": rubric}
+    (defined,) = await client.send(session, {**outcome, "max_iterations": 2})
+    types = await until_listed(client, session, "session.status_idle", times=2)
+    ends = [
+        event
+        for event in await client.events(session)
+        if event["type"] == "span.outcome_evaluation_end"
+    ]
+    assert {event["outcome_id"] for event in ends} == {defined["outcome_id"]}
+    assert types.count("span.outcome_evaluation_start") == len(ends) > 0
+    shown = await client.call("GET", f"/v1/sessions/{session}")
+    (told,) = shown["outcome_evaluations"]
+    assert (told["outcome_id"], told["description"]) == (defined["outcome_id"], "A page")
+    assert (told["result"], told["completed_at"] is not None) == (ends[-1]["result"], True)
+    assert shown["stats"]["active_seconds"] >= 0
+
+
+async def test_the_agent_of_the_service_is_the_agent_of_the_session(same: Face) -> None:
+    client = same.client
+    session = (await client.create())["id"]
+    await play(client, session, message("script: text"))
+    agent = (await client.call("GET", f"/v1/sessions/{session}"))["agent"]
+    (talk,) = same.backend.talks.values()
+    assert agent["model"] == {"id": "claude-opus-5", "speed": "standard"}
+    assert agent["system"] == "Write plainly."
+    assert [tool["name"] for tool in agent["tools"]] == ["dragoman_ask"]
+    assert talk.id
+
+
+async def test_an_answer_of_another_application_is_shown_as_it_was_given(same: Face) -> None:
+    client = same.client
+    session = (await client.create())["id"]
+    use = use_of(await play(client, session, message("script: approve")))
+    (talk,) = same.backend.talks
+    theirs = ManagedAgentsClient(same.http, same.backend_url("managed-agents"), key=BACKEND_KEY)
+    await theirs.send(talk, confirm(use, "deny", deny_message="Not now."))
+    await until_listed(client, session, "session.status_idle", times=2)
+    (shown,) = [
+        event for event in await client.events(session) if event["type"] == "user.tool_confirmation"
+    ]
+    assert (shown["tool_use_id"], shown["result"]) == (use, "deny")
+    assert shown["deny_message"] == "Not now."

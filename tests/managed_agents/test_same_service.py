@@ -29,7 +29,7 @@ BODIES = [
 
 DIFFERS = {
     "03-asks-of-two-children": "an idle that names an answered use is written without it",
-    "confirmations.01": "an answer of two is followed by what is left, though the stand-in says not",
+    "confirmations.01": "what is left after one of two answers is said, as by the service",
     "02-errors": "an unknown retry status, and the idle that ends a session which has terminated",
     "07-tolerance": "an error frame becomes a `session.error`: the stream of an SDK goes on",
 }

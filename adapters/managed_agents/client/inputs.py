@@ -38,11 +38,19 @@ def taken(s: AgentsState, command_ids: tuple[str, ...], data: Any) -> list[ev.Ev
             id_ = name_of(event.get("id"))
             if id_ is not None and item is not None and key_of(event) in item.keys:
                 s.remember(id_, command_id)
-        out += settle(s, command_id)
+        out += _with_outcome(settle(s, command_id), events)
         if s.begun_by_us == command_id and s.main.turn is None and item is not None:
             # Its turn was over before this answer.
             out += receive(s, item, s.main)
     return out
+
+
+def _with_outcome(settled: list[ev.Event], events: list[dict[str, Any]]) -> list[ev.Event]:
+    """Return a settlement with the service's id of an outcome, under which it is judged."""
+    ids = [name for event in events if (name := name_of(event.get("outcome_id"))) is not None]
+    if not ids:
+        return settled
+    return [event.model_copy(update={"extra": {"outcome_id": ids[0]}}) for event in settled]
 
 
 def settle(s: AgentsState, command_id: str) -> list[ev.Event]:
@@ -134,7 +142,7 @@ def _ours(
     item = s.ledger.open.get(command_id)
     if item is None or (seen.type == "system.message" and len(item.keys) > 1):
         return []
-    out = settle(s, command_id)
+    out = _with_outcome(settle(s, command_id), [seen.event])
     if item.kind != "message" or command_id not in s.ledger.open:
         return out
     if seen.at is None and not (thread.turn is not None and s.begun_by_us == command_id):
