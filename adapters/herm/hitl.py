@@ -7,9 +7,10 @@ from typing import Any
 from adapters.herm import wire
 from adapters.herm.content import write_use
 from adapters.herm.interactions import choices_of, question_of
-from adapters.herm.state import HermState, RequestEnvelope, forget
+from adapters.herm.state import HermState, RequestEnvelope
 from adapters.herm.writer import HermWriter
 from adapters.model import events as ev
+from adapters.serving.records import forget
 
 REQUESTS_KEPT = 200
 """Interactions that are over and still recognised, so that a late answer gets 409 and not 400."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.herm import wire
-from adapters.herm.state import HermState, InputEnvelope, RequestEnvelope, forget
+from adapters.herm.state import HermState, InputEnvelope, RequestEnvelope
 from adapters.herm.turns import show_refused
 from adapters.herm.writer import HermWriter
 from adapters.model import events as ev
+from adapters.serving.records import forget
 
 
 def accepted(w: HermWriter, event: ev.InputAccepted) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from adapters.contract.faces import LogReader
 from adapters.herm.answers import page_answer
-from adapters.herm.requests import ListQuery, make_cursor
+from adapters.herm.requests import ListQuery, page_cursor
 from adapters.herm.server import HermEncoder
 from adapters.herm.writer import Envelope
 from adapters.model.events import Entry
@@ -104,6 +104,6 @@ class EventsPage(LogReader[HermEncoder]):
             if page and size > PAGE_BYTES:
                 break
             page.append(row)
-        cursor = make_cursor(page[-1].sequence, self._pin) if len(self._rows) > len(page) else None
+        cursor = page_cursor(page[-1].sequence, self._pin) if len(self._rows) > len(page) else None
         answer = page_answer([row.body for row in page], cursor)
         self.headers, self.out = answer.headers, answer.body

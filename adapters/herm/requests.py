@@ -8,12 +8,9 @@ password.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +18,7 @@ from adapters.herm import wire
 from adapters.model.commands import Sealed
 from adapters.model.interactions import SCOPES, Decision, Scope
 from adapters.model.session_info import TITLE_CHARACTERS
+from adapters.serving.cursors import NUMBER, make_cursor, parts_of
 from adapters.serving.members import refuse
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -342,18 +340,13 @@ def _limit(query: Mapping[str, str]) -> int:
     refuse(f"`limit` must be a number from 1 to {wire.LIMIT_MOST}.")
 
 
-def make_cursor(position: int, pin: int = 0) -> str:
+def page_cursor(position: int, pin: int = 0) -> str:
     """Return the cursor of a next page: where it begins, and what the first page pinned."""
-    return base64.urlsafe_b64encode(b"%d.%d" % (position, pin)).decode().rstrip("=")
+    return make_cursor(position, pin)
 
 
 def _cursor(text: str) -> tuple[int, int]:
-    # More digits do not fit into the journal's 64 bits.
-    try:
-        plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
-    except (binascii.Error, ValueError):
-        plain = ""
-    found = re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", plain)
+    found = parts_of(text, NUMBER, NUMBER)
     if found is None:
         refuse("`cursor` must be the `nextCursor` of the page before.")
-    return int(found[1]), int(found[2])
+    return int(found[0]), int(found[1])

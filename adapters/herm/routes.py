@@ -146,7 +146,7 @@ class _SessionsPage(SessionsPage):
     def answer(self) -> Response:
         cursor = None
         if self._more and self.before is not None:
-            cursor = requests.make_cursor(self.before)
+            cursor = requests.page_cursor(self.before)
         return answers.page_answer(self._found, cursor)
 
 

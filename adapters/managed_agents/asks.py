@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.managed_agents import inputs, wire
-from adapters.managed_agents.state import RequestRecord, forget
+from adapters.managed_agents.state import RequestRecord
 from adapters.managed_agents.writer import EventWriter
 from adapters.model import events as ev
 from adapters.serving.prompts import lines_of
+from adapters.serving.records import forget
 
 REQUESTS_KEPT = 200
 """Requests that are over and still recognised, so that a late answer is told so."""

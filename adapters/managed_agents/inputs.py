@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.managed_agents import blocks, turns, wire
-from adapters.managed_agents.state import InputRecord, OutcomeRecord, RequestRecord, forget
+from adapters.managed_agents.state import InputRecord, OutcomeRecord, RequestRecord
 from adapters.managed_agents.writer import EventWriter
 from adapters.model import events as ev
+from adapters.serving.records import forget
 
 INPUTS_KEPT = 128
 """Inputs that are over and still known, for the answer to their own request: more than one has."""

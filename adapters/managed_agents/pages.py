@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.contract.faces import ListedSession, LogReader, SessionsPage
 from adapters.managed_agents import answers, wire
-from adapters.managed_agents.requests import PageQuery, make_cursor
+from adapters.managed_agents.requests import PageQuery, page_cursor
 from adapters.managed_agents.server import ManagedAgentsEncoder
 from adapters.model.base import Response
 from adapters.model.events import Entry
@@ -113,7 +113,7 @@ class EventPage(LogReader[ManagedAgentsEncoder]):
             page.append(row)
         cursor = None
         if len(rows) > len(page):
-            cursor = make_cursor(page[-1][0], self._pin, self._order)
+            cursor = page_cursor(page[-1][0], self._pin, self._order)
         answer = answers.data_answer([body for _, body in page], next_page=cursor)
         self.headers, self.out = answer.headers, answer.body
 
@@ -174,6 +174,6 @@ class SessionPage(SessionsPage):
         behind = query.back or self._more
         return answers.data_answer(
             [body for _, body in rows],
-            next_page=make_cursor(last or 0, 0, order) if behind else None,
-            prev_page=make_cursor(first or 0, 0, order, back=True) if before else None,
+            next_page=page_cursor(last or 0, 0, order) if behind else None,
+            prev_page=page_cursor(first or 0, 0, order, back=True) if before else None,
         )

@@ -7,8 +7,6 @@ body: it may hold the value of a sealed request.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
@@ -19,6 +17,7 @@ from multidict import MultiMapping
 from adapters.managed_agents import blocks, wire
 from adapters.model.events import Content
 from adapters.model.session_info import TITLE_CHARACTERS
+from adapters.serving.cursors import NUMBER, make_cursor, parts_of
 from adapters.serving.members import list_of, name_of, object_of, refuse
 from adapters.wire.errors import NotSupported
 
@@ -413,19 +412,13 @@ def _range(query: MultiMapping[str]) -> TimeRange:
     return TimeRange(low, high)
 
 
-def make_cursor(position: int, pin: int, order: str, *, back: bool = False) -> str:
+def page_cursor(position: int, pin: int, order: str, *, back: bool = False) -> str:
     """Return the cursor of another page: behind which entry, what the first page pinned."""
-    text = f"{position}.{pin}.{order}.{'b' if back else 'f'}"
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return make_cursor(position, pin, order, "b" if back else "f")
 
 
 def _cursor(text: str) -> tuple[int, int, str, bool]:
-    # More digits do not fit into the journal's 64 bits.
-    try:
-        plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
-    except (binascii.Error, ValueError):
-        plain = ""
-    found = re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})\.(asc|desc)\.([bf])", plain)
+    found = parts_of(text, NUMBER, NUMBER, "asc|desc", "[bf]")
     if found is None:
         refuse("page: must be the `next_page` of the page before")
-    return int(found[1]), int(found[2]), found[3], found[4] == "b"
+    return int(found[0]), int(found[1]), found[2], found[3] == "b"

@@ -178,7 +178,7 @@ def _threads(incoming: Incoming, seen: Seen) -> Response:
     for place, row in enumerate(rows, (wanted.position or 0) + 1):
         if not wanted.names or row["status"] in wanted.names:
             if len(found) == wanted.limit:
-                cursor = requests.make_cursor(place - 1, 0, "asc")
+                cursor = requests.page_cursor(place - 1, 0, "asc")
                 break
             found.append(format_json(row))
     return answers.data_answer(found, next_page=cursor)

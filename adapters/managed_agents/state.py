@@ -4,15 +4,12 @@ have."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from adapters.model.base import shape_of
 from adapters.serving.tokens import TokenTotals
-
-RecordT = TypeVar("RecordT")
 
 
 @dataclasses.dataclass(slots=True)
@@ -151,10 +148,3 @@ SHAPE = shape_of(
 
 FORM: TypeAdapter[ManagedAgentsState] = TypeAdapter(ManagedAgentsState)
 """Reads a snapshot."""
-
-
-def forget(records: dict[str, RecordT], keep: int, over: Callable[[RecordT], bool]) -> None:
-    """Drop the oldest records that are over, so that at most `keep` of them stay."""
-    finished = [name for name, record in records.items() if over(record)]
-    for name in finished[: max(0, len(finished) - keep)]:
-        del records[name]

@@ -14,6 +14,7 @@ contracts). The encoder decides what its protocol makes of that.
 | `notes` | events that a protocol has no event for, as a name and a value |
 | `results` | whether the agent has just said its result in words |
 | `ids` | ids that no other session has |
+| `records` | records of which only the newest are kept |
 
 And of requests, whose bodies have the whole conversation:
 
@@ -24,6 +25,8 @@ And of requests, whose bodies have the whole conversation:
 | `conversation` | what such a body says beside its answers, and the routes' functions about it |
 | `answers` | what a payload answers: a decision, words, options |
 | `prompts` | what a person reads of a request |
+
+`cursors` are those of pages.
 
 What a run or a stream is, its frames and cursors, and how a request is shown are the dialect's.
 """

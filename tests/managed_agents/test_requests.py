@@ -10,7 +10,7 @@ import pytest
 from multidict import MultiDict
 
 from adapters.managed_agents import requests
-from adapters.managed_agents.requests import PageQuery, make_cursor, parse_create, parse_events
+from adapters.managed_agents.requests import PageQuery, page_cursor, parse_create, parse_events
 from adapters.model import events as ev
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json
@@ -231,7 +231,7 @@ def test_ranges_are_exact_to_the_microsecond() -> None:
         ({"limit": "many"}, "limit: must be a positive integer"),
         ({"order": "up"}, "order: must be"),
         ({"page": "x"}, "page: must be the `next_page`"),
-        ({"page": make_cursor(1, 2, "desc")}, "another `order`"),
+        ({"page": page_cursor(1, 2, "desc")}, "another `order`"),
         ({"created_at__gte": "yesterday"}, "must be an RFC 3339 time"),
     ],
 )
