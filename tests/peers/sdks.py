@@ -28,7 +28,7 @@ from tests.peers.plan import covering
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "dialects" / "managed-agents.md"
 BASE = "http://127.0.0.1:8787/as/managed-agents/to/eve"
-ROUTES = ("eve", "engine", "herm")
+ROUTES = ("eve", "engine", "herm", "managed-agents")
 # Only what never comes takes longer.
 CELL_S = 600.0
 JOBS = 2
@@ -72,7 +72,8 @@ def _fits(cell: Cell) -> bool:
     newest = cell.release == RELEASES[cell.client][-1]
     if cell.scene == "quickstart":
         return newest
-    # Only a Herm asks for the result of an application's tool; its runner came with 1.0.
+    # Only a Herm asks for the result of an application's tool and questions; the runner came with
+    # 1.0.
     runs = cell.route == "herm" and not cell.release.startswith("0.")
     return cell.scene != "runner" or runs
 
