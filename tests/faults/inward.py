@@ -164,6 +164,9 @@ class Wire:
     def skipped(self, *_: object) -> None:
         pass
 
+    def concluded(self, *_: object) -> None:
+        pass
+
     def _refused(self, call: Call) -> int | str | None:
         return self.says if self.only is None or call.name in self.only else None
 

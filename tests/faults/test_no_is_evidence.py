@@ -205,7 +205,7 @@ async def test_an_answer_that_is_refused_for_what_it_is_can_be_given_again(kind:
     async with Inward(kind) as inward:
         await bring(inward, "paused")
         inward.wire.mute, inward.wire.says = False, 422
-        inward.wire.only = frozenset({"events", "respond", "answer", "message"})
+        inward.wire.only = frozenset({"events", "respond", "answer", "message", "send"})
         await act(inward, "answer")
         assert await inward.until(lambda: not inward.session.state.inputs, STOP_SECONDS)
         inward.wire.says = None

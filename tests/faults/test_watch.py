@@ -33,6 +33,7 @@ UNREADABLE = {
     "eve": b'{"type":"message.appended","data":{"text":"\xff\n',
     "herm": b'event: agent.message\nid: evt_x\ndata: {"id":"evt_x",\xff\n\n',
     "engine": b'event: text_delta\ndata: {"text":"\xff\n\n',
+    "managed-agents": b'event: message\ndata: {"type":"agent.message",\xff\n\n',
 }
 """A frame of each dialect that cannot be read."""
 

@@ -66,6 +66,26 @@ def _eve_asks(n: int) -> bytes:
     return _eve(n, "input.requested", requests=[asked])
 
 
+def _managed_agents(number: int, kind: str, **data: Any) -> bytes:
+    data |= {"id": f"sevt_m{number}", "processed_at": "2099-09-02T11:10:32.055000Z"}
+    return b"event: message\ndata: %b\n\n" % json.dumps({"type": kind, **data}).encode()
+
+
+def _managed_agents_calls(n: int) -> bytes:
+    used = {"name": "bash", "input": {"command": "ls"}, "evaluated_permission": "allow"}
+    return _managed_agents(n, "agent.tool_use", **used)
+
+
+def _managed_agents_children(n: int) -> bytes:
+    made = {"session_thread_id": f"sthr_m{n}", "agent_name": "r"}
+    return _managed_agents(n, "session.thread_created", **made)
+
+
+def _managed_agents_asks(n: int) -> bytes:
+    used = {"name": "bash", "input": {"command": "ls"}, "evaluated_permission": "ask"}
+    return _managed_agents(n, "agent.tool_use", **used)
+
+
 _FRAMES: Mapping[tuple[str, str], Callable[[int], bytes]] = {
     ("herm", "ManyCalls"): _herm_calls,
     ("herm", "ManyChildren"): _herm_children,
@@ -77,6 +97,9 @@ _FRAMES: Mapping[tuple[str, str], Callable[[int], bytes]] = {
     ("eve", "ManyCalls"): _eve_calls,
     ("eve", "ManyChildren"): _eve_children,
     ("eve", "ManyAsks"): _eve_asks,
+    ("managed-agents", "ManyCalls"): _managed_agents_calls,
+    ("managed-agents", "ManyChildren"): _managed_agents_children,
+    ("managed-agents", "ManyAsks"): _managed_agents_asks,
 }
 
 

@@ -19,7 +19,10 @@ SILENCE_S = 0.3
 HASTE = 60 / (SILENCE_S * 1.8)
 """The speed of a clock with which two silences fit into the patience of a minute."""
 
-ROUTES = {"events": "post", "prewarm": "create", "answer": "message"}
+ROUTES = {
+    **{"events": "post", "prewarm": "create", "answer": "message"},
+    **{"session": "show", "terminated": "show"},
+}
 """The routes of scripted backends that calls go to, where they have another name."""
 
 
@@ -36,7 +39,9 @@ def waits_for_ever(upstream: Upstream, call: Call) -> bool:
     backend = SCRIPTED.get(upstream._address.base)
     if backend is None:
         return False
-    route = ROUTES.get(call.name, call.name)
+    # Some calls are numbered: `list 3`.
+    name = call.name.partition(" ")[0]
+    route = ROUTES.get(name, name)
     match backend.faults.plan.get((route, backend.faults.requests[route] + 1)):
         case Silence() | Stall(seconds=None):
             return True

@@ -249,11 +249,16 @@ def received(event: dict[str, Any], frame: int, now: int, size: int) -> Received
     return ReceivedEvent(type_, id_, event, wire.micros_of(time), native, now, size)
 
 
+def digest_of(event_id: str) -> str:
+    """Return what an event is known by that was processed."""
+    return hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
 def hash_of(seen: ReceivedEvent) -> str:
     """Return what an event is known by: an input that has no time yet comes once more, and one
     without an id (section 6.5) is known by its time."""
     name = seen.id or f"{seen.type} {seen.event.get('processed_at')}"
-    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    digest = digest_of(name)
     return digest if seen.at is not None else f"{digest}?"
 
 

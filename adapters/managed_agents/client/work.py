@@ -13,6 +13,7 @@ from adapters.managed_agents.client.state import (
     OpenToolUse,
     ReceivedEvent,
     ThreadPreview,
+    digest_of,
     unknown,
 )
 from adapters.model import events as ev
@@ -35,6 +36,9 @@ def preview_start(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> l
     event = event if isinstance(event, dict) else {}
     id_ = name_of(event.get("id"))
     if id_ is None or event.get("type") != "agent.message":
+        return []
+    if thread.known.has(digest_of(id_), None):
+        # It waited for a list, which has the whole message.
         return []
     if thread.preview.event_id != id_:
         thread.preview = ThreadPreview(id_)
