@@ -334,7 +334,8 @@ class ManagedAgentsClient(ClientCodec):
         out: list[ev.Event] = []
         waiting, s.waiting = s.waiting, None
         if waiting is not None and waiting.again.waits:
-            out += replies.refused(s, waiting.command_id, info)
+            # It was not sent, so that the ledger does not have it.
+            out.append(raw.settled(waiting.command_id, "refused", info))
         message = s.ledger.message
         if message is not None and message.taken and s.main.turn is None:
             out += turns.begin(s, s.main, None, synthetic=True)
