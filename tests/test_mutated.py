@@ -44,7 +44,7 @@ class Play(Played):
     def __init__(self, dialect: str, task: str) -> None:
         client = DIALECTS[dialect].client
         assert client is not None
-        super().__init__(lambda: client({"task_id": task, "agent": "a"}))
+        super().__init__(lambda: client({"task_id": task, "agent": "a", "environment_id": "e"}))
         self.folded = LogState()
         self.encoders = []
         for name, _, settings in forms():
@@ -80,7 +80,8 @@ class Play(Played):
         self.now += 1
         self.emit(self.codec.feed(self.stream, frame, self.now))
         for call in self.codec.take_calls():
-            self.emit(self.codec.respond(call, Response(404, CIMultiDict(), b"{}"), self.now))
+            status = 200 if call.name == "send" else 404
+            self.emit(self.codec.respond(call, Response(status, CIMultiDict(), b"{}"), self.now))
 
     def tick(self) -> None:
         if self.codec.wake_at is not None:

@@ -109,11 +109,12 @@ def iso(micros: int) -> str:
 
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_LAST = datetime.datetime(9000, 1, 1, tzinfo=datetime.UTC)
 
 
 def micros_of(text: Any) -> int | None:
     """Return an RFC 3339 time as Unix microseconds; one without a zone is in UTC. None for all that
-    is not a time."""
+    is not a time, and for one behind which no later ones can be written."""
     if not isinstance(text, str):
         return None
     try:
@@ -122,6 +123,8 @@ def micros_of(text: Any) -> int | None:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
+    if moment >= _LAST:
+        return None
     return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
 
 

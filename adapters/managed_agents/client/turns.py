@@ -237,7 +237,7 @@ def _rest(
     s: AgentsState, thread: AgentThread, seen: ReceivedEvent, event: dict[str, Any]
 ) -> list[ev.Event]:
     reason = _reason_of(event)
-    kind = reason.get("type")
+    kind = text_of(reason.get("type"))
     thread.rests = thread.rests_at = None
     if kind == "requires_action":
         return _waits(s, thread, seen, reason)
@@ -249,7 +249,7 @@ def _rest(
             return []
         # It says what became of the message, and never that it began.
         out = begin(s, thread, seen.native, synthetic=True)
-    outcome = _OUTCOMES.get(str(kind), "completed")
+    outcome = _OUTCOMES.get(kind or "", "completed")
     if thread.interrupting and outcome == "completed":
         outcome = "interrupted"
     known = ("stop_reason", "stop_details", "session_thread_id", "agent_name")

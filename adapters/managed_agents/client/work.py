@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from adapters.managed_agents import wire
@@ -19,7 +20,7 @@ from adapters.managed_agents.client.state import (
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.wire.errors import code_of, cut
-from adapters.wire.jsonvalue import format_json, int_of, name_of, number_of, text_of
+from adapters.wire.jsonvalue import format_json, int_of, name_of, text_of
 
 _USES = {
     "agent.tool_use": "builtin",
@@ -350,9 +351,10 @@ def _dollars(price: dict[str, Any]) -> float | None:
     if price.get("currency") != "USD" or not isinstance(amount, str | int | float):
         return None
     try:
-        return number_of(float(amount) / 100)
-    except ValueError:
+        dollars = float(amount) / 100
+    except (ValueError, OverflowError):
         return None
+    return dollars if math.isfinite(dollars) else None
 
 
 def usage(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev.Event]:
