@@ -25,6 +25,7 @@ OUTCOMES: dict[str, dict[str, str]] = {
     "herm": {"interrupted": "completed", "refused": "failed", "over_budget": "failed"},
     "engine": {"interrupted": "failed", "refused": "failed", "over_budget": "failed"},
     "eve": {"refused": "failed"},
+    "managed-agents": {"interrupted": "completed", "failed": "exhausted"},
 }
 """Dialect -> what an outcome is read as, where MAPPING.md declares it approximated."""
 
@@ -121,21 +122,27 @@ def log_of(raw: list[ev.Event]) -> list[ev.Entry]:
     return [ev.Entry(seq, seq, "s", event) for seq, event in enumerate(events, 1)]
 
 
-def _said(entry: ev.Entry, dialect: str) -> tuple[Any, ...] | None:
-    """Return what no pair may drop of an event, as it is after its way through a dialect."""
+def _said(entry: ev.Entry, dialect: str, calls: dict[str, str]) -> tuple[Any, ...] | None:
+    """Return what no pair may drop of an event, as it is after its way through a dialect; `calls`
+    are the ids of calls as they are compared."""
     match entry.event:
+        case ev.ReasoningCompleted() as event if dialect == "managed-agents":
+            # Its wire has no text of it (page, section 7.2).
+            return event.TYPE, event.status
         case ev.TextCompleted() | ev.ReasoningCompleted() as event:
             return event.TYPE, event.text, event.status
         case ev.ToolCalled() as event:
-            return event.TYPE, event.call_id, event.name, event.input
+            return event.TYPE, calls[event.call_id], event.name, event.input
         case ev.ToolReturned() as event:
-            return event.TYPE, event.call_id, event.output, event.is_error
+            return event.TYPE, calls[event.call_id], event.output, event.is_error
         case ev.InteractionRequested() as event:
-            # Herm names the request of a call by the call (herm page, section 4.5).
-            name = event.call_id if dialect == "herm" else event.request_id
-            return event.TYPE, name, event.kind, event.call_id
+            # These name the request of a call by the call (Herm page, section 4.5).
+            by_call = dialect in ("herm", "managed-agents")
+            call = calls.get(event.call_id or "")
+            return event.TYPE, call if by_call else event.request_id, event.kind, call
         case ev.InteractionResolved() as event:
-            # No frame of Herm and of an Engine tells it (Herm page 4.6, Engine page 8.9).
+            # No frame of Herm and of an Engine tells it (Herm page 4.6, Engine page 8.9). One of
+            # Managed Agents tells an answer that was an input, and here is none.
             return event.TYPE, event.outcome if dialect == "eve" else "unknown"
         case ev.TurnEnded() as event:
             return event.TYPE, event.outcome
@@ -144,7 +151,11 @@ def _said(entry: ev.Entry, dialect: str) -> tuple[Any, ...] | None:
 
 def told(log: list[ev.Entry], dialect: str) -> list[tuple[Any, ...]]:
     """Return what no pair may drop of a log, in order."""
-    return [said for entry in log if (said := _said(entry, dialect)) is not None]
+    called = [entry.event.call_id for entry in log if isinstance(entry.event, ev.ToolCalled)]
+    # A service of Managed Agents gives calls ids of its own.
+    own = dialect == "managed-agents"
+    calls = {name: f"call {n}" if own else name for n, name in enumerate(called)}
+    return [said for entry in log if (said := _said(entry, dialect, calls)) is not None]
 
 
 @pytest.mark.parametrize(("dialect", "form"), FACES)

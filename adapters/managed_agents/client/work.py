@@ -200,8 +200,9 @@ def tool_result(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> lis
     use = thread.uses.get(use_id)
     request = s.asks.open.get(use_id)
     if request is not None:
-        denied = failed and (request.given is None or request.given.outcome == "denied")
-        said = {} if request.given else {"outcome": "denied" if denied else "approved"}
+        denied = failed and request.given is not None and request.given.outcome == "denied"
+        # Of an answer that nobody has seen an error says nothing: a tool may fail.
+        said = {} if request.given else {"outcome": "unknown" if failed else "approved"}
         if request.given is None and thread.interrupting:
             said = {"outcome": "cancelled"}
         out += interactions.resolve(s, use_id, seen.native, **said)
