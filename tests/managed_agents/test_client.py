@@ -945,4 +945,21 @@ def test_a_message_that_was_sent_before_a_crash_is_looked_for(driver: Driver) ->
     assert call.request.method == "GET"
     message = driver.event("user.message", content=text("Next"))
     driver.listed(call, message)
+    driver.feed("session.status_running")
     assert driver.of(ev.MessageReceived)[-1].command_id == "k2"
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_message_whose_time_is_shown_before_its_turn_is_of_that_turn(
+    driver: Driver, ours: bool
+) -> None:
+    driver.rest()
+    if ours:
+        driver.answer(driver.submit("k2", said("Next")), body={})
+    waiting = driver.event("user.message", content=text("Next"))
+    driver.show({**waiting, "processed_at": None})
+    driver.show(waiting)
+    driver.feed("session.status_running")
+    turn = driver.of(ev.TurnStarted)[-1]
+    assert turn.cause == "message"
+    assert [one.turn_id for one in driver.of(ev.MessageReceived)[1:]] == [turn.turn_id]

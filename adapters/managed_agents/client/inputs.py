@@ -145,7 +145,9 @@ def _ours(
     out = _with_outcome(settle(s, command_id), [seen.event])
     if item.kind != "message" or command_id not in s.ledger.open:
         return out
-    if seen.at is None and not (thread.turn is not None and s.begun_by_us == command_id):
+    early = thread.turn is None and seen.type == "user.message"
+    if early or (seen.at is None and s.begun_by_us != command_id):
+        # Also with a time it may come before its turn begins (section 6.5).
         item.shown = True
         return out
     return out + receive(s, item, thread, seen.native)
@@ -197,8 +199,8 @@ def _answered(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[
 
 def _of_others(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev.Event]:
     waits = [event for event in s.inbox if not seen.id or event.get("id") != seen.id]
-    if seen.at is None:
-        # Its turn, or its time, shows that it was taken up.
+    if seen.at is None or thread.turn is None:
+        # Its turn, or its time in a turn, shows that it was taken up.
         s.inbox = [*waits, seen.event][-MOST_INBOX:]
         return []
     s.inbox = waits
