@@ -27,10 +27,46 @@ from proxy.scripted.faults import (
     Status,
     WrongContentType,
 )
+from proxy.scripted.managed_agents_turns import ManagedAgentsVariant
 from tests.faults.conversation import told
 from tests.faults.faulty import GUESSING, REFUSALS, Becomes, Differing, Faulty
 
-__all__ = ["FAULTS"]
+__all__ = ["DOCUMENTED", "FAULTS", "OTHER"]
+
+DOCUMENTED = ManagedAgentsVariant(
+    inputs="twice",
+    idle_names_answered=False,
+    while_waiting="queued",
+    archived_status=409,
+    frame_names="type",
+    usage=False,
+    interrupt_id=False,
+    reason_ids="nested",
+)
+"""As the documentation has it, where that is not what was recorded."""
+
+OTHER = ManagedAgentsVariant(
+    inputs="unprocessed",
+    idle_names_answered=False,
+    partial_idle=False,
+    while_running="conflict",
+    archived_status=409,
+    fresh_stream="history",
+    frame_names="type",
+    usage=False,
+    list_order="stored",
+    interrupt_idle="idle",
+    interrupt_reason="interrupted",
+    permissions="policy",
+    result_names="own",
+    error_form="flat",
+    failure="terminated",
+    spans=False,
+    create_status=201,
+    initial_events=False,
+    strict=False,
+)
+"""A third party's server, but for the previews: by them tests see that a turn is under way."""
 
 BROKEN = b'event: message\ndata: {"type":"\xff\xfe\n\n'
 
@@ -46,7 +82,8 @@ RECOVERED: list[Fault] = [
     *(HalfClose(after_event=place) for place in (0, 2, 7, 15)),
     HalfClose(at_byte=2600),
     *(HalfFrame(place) for place in (0, 7, 17, 21)),
-    *(Duplicate(place) for place in (0, 2, 8, 9, 11, 21)),
+    # Not of a preview: it has no id, so nothing tells a piece that comes twice.
+    *(Duplicate(place) for place in (0, 2, 9, 21)),
     *(Garbage(place, BROKEN) for place in (0, 4, 7, 16)),
     Garbage(5, b"data: [1,2]\n\n"),
     Garbage(5, b"\x00\xff\r\n\n"),
@@ -137,4 +174,5 @@ FAULTS = Faulty(
     ],
     sent=SENT,
     at_once=True,
+    generations={"": {}, "documented": {"variant": DOCUMENTED}, "other": {"variant": OTHER}},
 )
