@@ -25,6 +25,9 @@ PAGE = 200
 WAITING = "waiting on responses to events"
 """The words of a refusal by which clients tell that the service waits (live page, section 3)."""
 
+ARCHIVED = "archived session"
+"""Those of a refusal by a session that is over, whatever its status (live page, section 3)."""
+
 ABILITIES: dict[str, Ability] = {
     "create_session": Ability(Support.NATIVE),
     "send_message": Ability(Support.NATIVE),

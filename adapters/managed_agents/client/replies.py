@@ -90,8 +90,9 @@ def sent(s: AgentsState, call: Call, response: Response, now: int) -> list[ev.Ev
         body = raw.json_of(response)
         return inputs.taken(s, call.command_ids, body.get("data") if isinstance(body, dict) else 0)
     error = posts.refusal(response)
+    archived = posts.ARCHIVED in error.message.lower()
     item = s.ledger.open.get(call.command_id)
-    if item is not None and item.kind == "message" and not item.taken:
+    if item is not None and item.kind == "message" and not item.taken and not archived:
         if _wait_again(s, call, response, error, now):
             return []
         if response.status == 409:
@@ -102,7 +103,7 @@ def sent(s: AgentsState, call: Call, response: Response, now: int) -> list[ev.Ev
     if item is not None and item.kind == "answer":
         # The list tells whether somebody else has answered.
         _ask(s)
-    if "archived session" in error.message.lower() and s.session is not None:
+    if archived and s.session is not None:
         s.calls.append(posts.look(s.session, "terminated"))
     return out
 
