@@ -298,7 +298,7 @@ def _herm(
         name = f"evt_{session_id}_{last}"
         if query == "header":
             return path, {"Last-Event-ID": name}
-        next_page = requests.make_cursor(last, end - 1)
+        next_page = requests.page_cursor(last, end - 1)
         return f"{path}?{query.format(last=last, name=name, next=next_page)}", {}
 
     return ask
