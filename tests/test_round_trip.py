@@ -25,7 +25,6 @@ OUTCOMES: dict[str, dict[str, str]] = {
     "herm": {"interrupted": "completed", "refused": "failed", "over_budget": "failed"},
     "engine": {"interrupted": "failed", "refused": "failed", "over_budget": "failed"},
     "eve": {"refused": "failed"},
-    "managed-agents": {"interrupted": "completed", "failed": "exhausted"},
 }
 """Dialect -> what an outcome is read as, where MAPPING.md declares it approximated."""
 

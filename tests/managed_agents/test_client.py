@@ -770,6 +770,24 @@ def test_our_archive_is_told_once_whatever_comes_first(driver: Driver) -> None:
     assert driver.of(ev.SessionEnded) == []
 
 
+def test_a_message_that_waits_for_a_session_that_is_archived_is_refused(driver: Driver) -> None:
+    """A third party's server calls such a session idle, and refuses in words of its own."""
+    driver.rest()
+    driver.refuse(driver.submit("k2", said("Next")), 409, "Not now.", "conflict_error")
+    (look,) = driver.calls()
+    driver.answer(look, 200, {**SESSION, "archived_at": "2026-11-02T09:00:00Z"})
+    settled = driver.of(ev.InputSettled)[-1]
+    assert (settled.outcome, settled.error.code) == ("refused", "session_archived")
+    assert driver.of(ev.SessionUpdated)[-1].archived_at is not None
+
+
+@pytest.mark.parametrize("outcome", ["interrupted", "failed"])
+def test_a_dragoman_says_with_the_reason_how_a_turn_ended(driver: Driver, outcome: str) -> None:
+    driver.rest(type="end_turn", outcome=outcome)
+    (ended,) = driver.of(ev.TurnEnded)
+    assert (ended.outcome, ended.extra) == (outcome, None)
+
+
 def test_an_archive_that_is_refused_since_the_status_is_behind_is_asked_again(
     driver: Driver,
 ) -> None:

@@ -357,7 +357,10 @@ class ManagedAgentsClient(ClientCodec):
         denied, self._denied = self._denied, None
         if not ends.denies(s, response) or (denied == subject and self._ask_at is None):
             self._ask_at = None
-            return ends.looked(s, response)
+            out = ends.looked(s, response)
+            if s.archived and s.waiting is not None and s.waiting.again.waits:
+                out += replies.refused(s, s.waiting.command_id, ends.ARCHIVED)
+            return out
         self._denied = subject
         if self._ask_at is None:
             self._ask_at = now + LOOK_AGAIN_MS

@@ -90,6 +90,9 @@ def looked(s: AgentsState, response: Response) -> list[ev.Event]:
     body = raw.json_of(response) if 200 <= response.status < 300 else None
     if not isinstance(body, dict):
         return []
+    if body.get("status") != "terminated" and body.get("archived_at"):
+        # A third party's server says so of a session that is idle.
+        return told_terminated(s, response, 0)
     match body.get("status"):
         case "running" | "rescheduling" if s.main.turn is None and s.ledger.message is None:
             # It works, and nobody has said so: a server that was killed, or another's turn.

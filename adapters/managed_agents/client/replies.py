@@ -142,9 +142,13 @@ def _wait_again(
 
 def refused(s: AgentsState, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
     """Record that the service did not take an input: what it answers can be answered again."""
+    out: list[ev.Event] = []
     if s.waiting is not None and s.waiting.command_id == command_id:
         s.waiting = None
-    out = interactions.settle(s, command_id, "refused", error)
+        if command_id not in s.ledger.open:
+            # It waits to be sent.
+            out.append(raw.settled(command_id, "refused", error))
+    out += interactions.settle(s, command_id, "refused", error)
     return out + s.asks.release(command_id)
 
 

@@ -230,7 +230,7 @@ def _reason_of(event: dict[str, Any]) -> dict[str, Any]:
     reason = event.get("stop_reason")
     if isinstance(reason, str):
         return {"type": reason}
-    return reason if isinstance(reason, dict) else {}
+    return dict(reason) if isinstance(reason, dict) else {}
 
 
 def _rest(
@@ -250,13 +250,16 @@ def _rest(
         # It says what became of the message, and never that it began.
         out = begin(s, thread, seen.native, synthetic=True)
     outcome = _OUTCOMES.get(kind or "", "completed")
+    if reason.get("outcome") in ("interrupted", "failed"):
+        # How a Dragoman says what the reason does not.
+        outcome = reason.pop("outcome")
     if thread.interrupting and outcome == "completed":
         outcome = "interrupted"
     known = ("stop_reason", "stop_details", "session_thread_id", "agent_name")
     extra = {name: event[name] for name in event if name not in _FIXED and name not in known}
     if kind not in _OUTCOMES or reason.keys() != {"type"}:
         # Unknown reasons are kept, and taken as the end of the turn (section 15).
-        extra["stop_reason"] = event.get("stop_reason")
+        extra["stop_reason"] = reason
     error = _error_of(thread, event, outcome)
     return out + end(s, thread, outcome, error, seen.native, extra or None)
 
