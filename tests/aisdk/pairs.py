@@ -21,6 +21,9 @@ from tests.pairs.expectations import (
     Cell,
     Refused,
     Says,
+    of_eve,
+    of_herm,
+    of_questions,
 )
 from tests.pairs.frontends import Frontend, Refusal, Seen, Tool
 from tests.people import Ask, Picture
@@ -361,17 +364,12 @@ PERSON = AisdkFrontend
 
 NO_ROUTE = Refused(404, "not_found", "There is no")
 ONLY_DECLINED = Refused(400, "invalid_request", "takes only")
-STOPS = (NATIVE, NATIVE, Refused(400, "not_supported", "engine: `interrupt` is impossible"))
-
-
-def of_herm(cell: Cell) -> tuple[Cell, ...]:
-    """Return a row of what only a Herm asks."""
-    return (cell, Says(NO_EVE), Says(NO_ENGINE))
-
-
-def of_eve(cell: Cell) -> tuple[Cell, ...]:
-    """Return a row of what only an eve asks."""
-    return (Says(NO_HERM), cell, Says(NO_ENGINE))
+STOPS = (
+    NATIVE,
+    NATIVE,
+    Refused(400, "not_supported", "engine: `interrupt` is impossible"),
+    NATIVE,
+)
 
 
 CELLS: Mapping[str, Cell | Sequence[Cell]] = {
@@ -380,7 +378,7 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "parallel tools": NATIVE,
     "a tool that fails": NATIVE,
     "a long answer": NATIVE,
-    "files": (Refused(400, "not_supported", "herm: a file is impossible"), NATIVE, NATIVE),
+    "files": (Refused(400, "not_supported", "herm: a file is impossible"), NATIVE, NATIVE, NATIVE),
     "a schema for the answer": Carried("no member for it: it is ignored as unknown members are"),
     "a message while a turn runs": Refused(409, "busy", "is working"),
     "a message while an approval is open": Carried("the approval is denied, then it is said"),
@@ -391,30 +389,32 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
         NATIVE,
         NATIVE,
         Carried("the setting `interrupt = deny` answers no"),
+        NATIVE,
     ),
     "a message that interrupts": (
         NATIVE,
         NATIVE,
         Refused(400, None, "engine: `interrupt` is impossible"),
+        NATIVE,
     ),
     "approve": NATIVE,
     "deny": NATIVE,
-    "deny with a reason": (Carried("Herm has no place for a reason"), NATIVE, NATIVE),
+    "deny with a reason": (Carried("Herm has no place for a reason"), NATIVE, NATIVE, NATIVE),
     "approve for the session": Carried("once: an answered approval has no scope"),
     "two approvals, one by one": NATIVE,
     "a second answer": Carried("the page is given what came of the first"),
     "an answer that does not fit": Refused(400, "invalid_request", "nothing new"),
-    "choose an option": NATIVE,
-    "answer with other words": NATIVE,
-    "an open question": NATIVE,
-    "skip a question": (
+    "choose an option": of_questions(NATIVE),
+    "answer with other words": of_questions(NATIVE),
+    "an open question": of_questions(NATIVE),
+    "skip a question": of_questions(
         NATIVE,
         Carried("the turn is stopped where only options are taken, else words say it"),
         Carried("words say it: an Engine has nothing that declines"),
     ),
-    "answer by a plain message": NATIVE,
-    "a custom tool": of_herm(NATIVE),
-    "a custom tool that fails": of_herm(NATIVE),
+    "answer by a plain message": of_questions(NATIVE),
+    "a custom tool": of_herm(NATIVE, NATIVE),
+    "a custom tool that fails": of_herm(NATIVE, NATIVE),
     "give a secret": of_herm(ONLY_DECLINED),
     "give a sudo password": of_herm(ONLY_DECLINED),
     "say a secret as a message": of_herm(Carried("the secret is declined, then it is said")),
@@ -431,13 +431,18 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "archive": NO_ROUTE,
     "delete": NO_ROUTE,
     "a title that the agent gives": Carried("a data part"),
-    "compaction by the agent": (Says(NO_HERM), Says(NO_EVE), Carried("a data part")),
+    "compaction by the agent": (
+        Says(NO_HERM),
+        Says(NO_EVE),
+        Carried("a data part"),
+        Carried("a data part"),
+    ),
     "a turn that fails at once": NATIVE,
     "a turn that fails in the middle": NATIVE,
     "a message that the backend refuses": NATIVE,
     "a backend that is gone for good": NATIVE,
-    "a child agent": (NATIVE, NATIVE, Says(NO_ENGINE)),
-    "a child agent asks": (NATIVE, NATIVE, Says(NO_ENGINE)),
+    "a child agent": (NATIVE, NATIVE, Says(NO_ENGINE), NATIVE),
+    "a child agent asks": (NATIVE, NATIVE, Says(NO_ENGINE), NATIVE),
     "people of all dialects watch": NATIVE,
     "another one answers": NATIVE,
     "two answer at once": NATIVE,

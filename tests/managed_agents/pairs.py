@@ -18,6 +18,9 @@ from tests.pairs.expectations import (
     Cell,
     Refused,
     Says,
+    of_eve,
+    of_herm,
+    of_questions,
 )
 from tests.pairs.frontends import Frontend, Tool
 from tests.people import Ask, Picture
@@ -280,16 +283,6 @@ WAITS = Refused(400, INVALID, "waiting on responses to events")
 QUEUED = Carried("held by the session until the turn is over")
 
 
-def of_herm(cell: Cell) -> tuple[Cell, ...]:
-    """Return a row of what only a Herm asks."""
-    return (cell, Says(NO_EVE), Says(NO_ENGINE))
-
-
-def of_eve(cell: Cell) -> tuple[Cell, ...]:
-    """Return a row of what only an eve asks."""
-    return (Says(NO_HERM), cell, Says(NO_ENGINE))
-
-
 _NO_INTERRUPT = Refused(400, INVALID, "engine: `interrupt` is impossible")
 _ONLY_DECLINED = Refused(400, INVALID, "can only be declined")
 
@@ -299,37 +292,43 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "parallel tools": NATIVE,
     "a tool that fails": NATIVE,
     "a long answer": NATIVE,
-    "files": (Refused(400, INVALID, "herm: a file is impossible"), NATIVE, NATIVE),
+    "files": (Refused(400, INVALID, "herm: a file is impossible"), NATIVE, NATIVE, NATIVE),
     "a schema for the answer": Carried("no member for it: it is ignored as unknown members are"),
     "a message while a turn runs": QUEUED,
     "a message while an approval is open": WAITS,
     "steer": QUEUED,
-    "interrupt": (NATIVE, NATIVE, _NO_INTERRUPT),
-    "interrupt while an approval is open": (NATIVE, NATIVE, _NO_INTERRUPT),
+    "interrupt": (NATIVE, NATIVE, _NO_INTERRUPT, NATIVE),
+    "interrupt while an approval is open": (NATIVE, NATIVE, _NO_INTERRUPT, NATIVE),
     "interrupt denies a held permission": (
         NATIVE,
         NATIVE,
         Carried("the setting `interrupt = deny` answers no"),
+        NATIVE,
     ),
-    "a message that interrupts": (NATIVE, NATIVE, Refused(400, None, _NO_INTERRUPT.why)),
+    "a message that interrupts": (
+        NATIVE,
+        NATIVE,
+        Refused(400, None, _NO_INTERRUPT.why),
+        NATIVE,
+    ),
     "approve": NATIVE,
     "deny": NATIVE,
-    "deny with a reason": (Carried("Herm has no place for a reason"), NATIVE, NATIVE),
+    "deny with a reason": (Carried("Herm has no place for a reason"), NATIVE, NATIVE, NATIVE),
     "approve for the session": Carried("once: a confirmation has no scope"),
     "two approvals, one by one": NATIVE,
     "a second answer": Refused(400, INVALID),
     "an answer that does not fit": Refused(400, INVALID, "must be `allow` or `deny`"),
-    "choose an option": Carried("a custom tool with options"),
-    "answer with other words": Carried("a custom tool with options"),
-    "an open question": Carried("a custom tool"),
-    "skip a question": (
+    "choose an option": of_questions(Carried("a custom tool with options")),
+    "answer with other words": of_questions(Carried("a custom tool with options")),
+    "an open question": of_questions(Carried("a custom tool")),
+    "skip a question": of_questions(
         Carried("a result without words"),
         Carried("the turn is stopped where only options are taken, else words say it"),
         Carried("words say it: an Engine has nothing that declines"),
     ),
-    "answer by a plain message": WAITS,
-    "a custom tool": of_herm(NATIVE),
-    "a custom tool that fails": of_herm(NATIVE),
+    "answer by a plain message": of_questions(WAITS),
+    "a custom tool": of_herm(NATIVE, NATIVE),
+    "a custom tool that fails": of_herm(NATIVE, NATIVE),
     "give a secret": of_herm(_ONLY_DECLINED),
     "give a sudo password": of_herm(_ONLY_DECLINED),
     "say a secret as a message": of_herm(WAITS),
@@ -342,17 +341,17 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "compact": NO_ROUTE,
     "clear": NO_ROUTE,
     "reset": NO_ROUTE,
-    "a title": (NATIVE, Carried("kept here"), Carried("kept here")),
-    "archive": (NATIVE, Carried("kept here"), Carried("kept here")),
-    "delete": (NATIVE, Carried("erased here"), Carried("erased here")),
+    "a title": (NATIVE, Carried("kept here"), Carried("kept here"), NATIVE),
+    "archive": (NATIVE, Carried("kept here"), Carried("kept here"), NATIVE),
+    "delete": (NATIVE, Carried("erased here"), Carried("erased here"), NATIVE),
     "a title that the agent gives": NATIVE,
-    "compaction by the agent": (Says(NO_HERM), Says(NO_EVE), NATIVE),
+    "compaction by the agent": (Says(NO_HERM), Says(NO_EVE), NATIVE, NATIVE),
     "a turn that fails at once": NATIVE,
     "a turn that fails in the middle": NATIVE,
     "a message that the backend refuses": NATIVE,
     "a backend that is gone for good": NATIVE,
-    "a child agent": (NATIVE, NATIVE, Says(NO_ENGINE)),
-    "a child agent asks": (NATIVE, NATIVE, Says(NO_ENGINE)),
+    "a child agent": (NATIVE, NATIVE, Says(NO_ENGINE), NATIVE),
+    "a child agent asks": (NATIVE, NATIVE, Says(NO_ENGINE), NATIVE),
     "people of all dialects watch": NATIVE,
     "another one answers": NATIVE,
     "two answer at once": NATIVE,

@@ -92,6 +92,10 @@ def _check(cells: Mapping[str, object], wanted: Sequence[str], side: str) -> Non
         )
 
 
+NO_INTERRUPT = "engine: `interrupt` is impossible"
+HELD = Carried("held until the turn is over: the backend cannot withdraw what it asks")
+QUEUED = Carried("queued as the next message")
+ANSWERS_NO = Carried("the setting `interrupt = deny` answers no")
 NO_HERM_ROUTE = Refused(404, "not_found", "There is no")
 NO_EVE_ROUTE = Refused(404, None, "")
 NO_ENGINE_ROUTE = Refused(404, "NOT_FOUND", "There is no")
@@ -105,6 +109,29 @@ BUSY = by_frontend(
 NO_HERM = "Herm has no"
 NO_EVE = "This eve has no"
 NO_ENGINE = "The Engine has no"
+NO_MANAGED_AGENTS = "Managed Agents has no"
+
+
+def of_herm(cell: Cell, managed_agents: Cell = Says(NO_MANAGED_AGENTS)) -> tuple[Cell, ...]:
+    """Return what only a Herm asks, or a service of Managed Agents as well, by backend."""
+    return (cell, Says(NO_EVE), Says(NO_ENGINE), managed_agents)
+
+
+def of_eve(cell: Cell) -> tuple[Cell, ...]:
+    """Return what only an eve asks, by backend."""
+    return (Says(NO_HERM), cell, Says(NO_ENGINE), Says(NO_MANAGED_AGENTS))
+
+
+def of_questions(*cells: Cell) -> tuple[Cell, ...]:
+    """Return what comes of a question on the backends that ask one: of each, or of all the same."""
+    own = cells * 3 if len(cells) == 1 else cells
+    return (*own, Says(NO_MANAGED_AGENTS))
+
+
+QUESTION = grid(**dict.fromkeys(FRONTENDS, of_questions(NATIVE)))
+AS_WORDS = Carried("a question whose words are the result")
+NOT_SHOWN = Carried("not shown")
+NO_FAILURE = Carried("words: no place for a failure")
 
 TABLE: Mapping[str, Row] = {
     # Messages.
@@ -114,77 +141,87 @@ TABLE: Mapping[str, Row] = {
     "a tool that fails": every(NATIVE),
     "a long answer": every(NATIVE),
     "files": grid(
-        herm=(Refused(400, "validation_error", "attachments"),) * 3,
-        eve=(Refused(409, "not_supported", "herm: a file is impossible"), NATIVE, NATIVE),
-        engine=(Refused(400, "NOT_SUPPORTED", "herm: a file is impossible"), NATIVE, NATIVE),
+        herm=(Refused(400, "validation_error", "attachments"),) * 4,
+        eve=(Refused(409, "not_supported", "herm: a file is impossible"), NATIVE, NATIVE, NATIVE),
+        engine=(
+            Refused(400, "NOT_SUPPORTED", "herm: a file is impossible"),
+            NATIVE,
+            NATIVE,
+            NATIVE,
+        ),
     ),
     "a schema for the answer": grid(
         # Herm and the Engine have no member for it; theirs are ignored as unknown members are.
-        herm=(Carried("the agent writes the JSON as text"),) * 3,
+        herm=(Carried("the agent writes the JSON as text"),) * 4,
         eve=(
             Refused(409, "not_supported", "herm: `output_schema` is impossible"),
             NATIVE,
             Refused(409, "not_supported", "engine: `output_schema` is impossible"),
+            Refused(409, "not_supported", "managed-agents: `output_schema` is impossible"),
         ),
         engine=(
             Carried("the agent writes the JSON as text"),
             Carried("the agent writes the JSON as text"),
             Carried("passed on as it is; the Engine itself refuses it"),
+            Carried("the agent writes the JSON as text"),
         ),
     ),
     # A message while the agent works or waits.
     "a message while a turn runs": BUSY,
     # Clients of eve's session-ID generation withdraw a request by a message (eve page, 8.2).
     "a message while an approval is open": grid(
-        herm=(Refused(409, "turn_running", "waits for an answer"),) * 3,
+        herm=(Refused(409, "turn_running", "waits for an answer"),) * 4,
         eve=(
             Carried("the turn that asks is interrupted, then the message is posted"),
             NATIVE,
-            Carried("held until the turn is over: an Engine cannot withdraw"),
+            HELD,
+            HELD,
         ),
-        engine=(Refused(409, "HITL_REQUIRED", "waits for an answer"),) * 3,
+        engine=(Refused(409, "HITL_REQUIRED", "waits for an answer"),) * 4,
     ),
     "steer": grid(
-        herm=(NATIVE, NATIVE, Carried("queued as the next message")),
-        eve=(NATIVE, NATIVE, Carried("queued as the next message")),
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        herm=(NATIVE, NATIVE, QUEUED, QUEUED),
+        eve=(NATIVE, NATIVE, QUEUED, QUEUED),
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "interrupt": grid(
-        herm=(NATIVE, NATIVE, Refused(400, "not_supported", "engine: `interrupt` is impossible")),
-        eve=(NATIVE, NATIVE, Refused(409, "not_supported", "engine: `interrupt` is impossible")),
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        herm=(NATIVE, NATIVE, Refused(400, "not_supported", NO_INTERRUPT), NATIVE),
+        eve=(NATIVE, NATIVE, Refused(409, "not_supported", NO_INTERRUPT), NATIVE),
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "interrupt while an approval is open": grid(
-        herm=(NATIVE, NATIVE, Refused(400, "not_supported", "engine: `interrupt` is impossible")),
-        eve=(NATIVE, NATIVE, Refused(409, "not_supported", "engine: `interrupt` is impossible")),
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        herm=(NATIVE, NATIVE, Refused(400, "not_supported", NO_INTERRUPT), NATIVE),
+        eve=(NATIVE, NATIVE, Refused(409, "not_supported", NO_INTERRUPT), NATIVE),
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "interrupt denies a held permission": grid(
-        herm=(NATIVE, NATIVE, Carried("the setting `interrupt = deny` answers no")),
-        eve=(NATIVE, NATIVE, Carried("the setting `interrupt = deny` answers no")),
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        herm=(NATIVE, NATIVE, ANSWERS_NO, NATIVE),
+        eve=(NATIVE, NATIVE, ANSWERS_NO, NATIVE),
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "a message that interrupts": by_backend(
         herm=NATIVE,
         eve=NATIVE,
-        engine=Refused(400, None, "engine: `interrupt` is impossible"),
+        engine=Refused(400, None, NO_INTERRUPT),
+        **{"managed-agents": NATIVE},
     ),
     # Approvals.
     "approve": every(NATIVE),
     "deny": every(NATIVE),
     "deny with a reason": grid(
-        herm=(Carried("no place for a reason: it is left out"),) * 3,
-        eve=(Carried("Herm has no place for a reason"), NATIVE, NATIVE),
-        engine=(Carried("Herm has no place for a reason"), NATIVE, NATIVE),
+        herm=(Carried("no place for a reason: it is left out"),) * 4,
+        eve=(Carried("Herm has no place for a reason"), NATIVE, NATIVE, NATIVE),
+        engine=(Carried("Herm has no place for a reason"), NATIVE, NATIVE, NATIVE),
     ),
     "approve for the session": grid(
         herm=(
             NATIVE,
             Carried("narrowed to once: eve has no scope"),
             Carried("narrowed to once: the Engine has no scope"),
+            Carried("narrowed to once: Managed Agents has no scope"),
         ),
-        eve=(Carried("once: eve clients have no scope"),) * 3,
-        engine=(Carried("once: Engine clients have no scope"),) * 3,
+        eve=(Carried("once: eve clients have no scope"),) * 4,
+        engine=(Carried("once: Engine clients have no scope"),) * 4,
     ),
     "two approvals, one by one": every(NATIVE),
     "a second answer": by_frontend(
@@ -198,131 +235,132 @@ TABLE: Mapping[str, Row] = {
         engine=Refused(400, "BAD_REQUEST", "is a permission: answer `yes` or `no`"),
     ),
     # Questions.
-    "choose an option": every(NATIVE),
-    "answer with other words": every(NATIVE),
-    "an open question": every(NATIVE),
+    "choose an option": QUESTION,
+    "answer with other words": QUESTION,
+    "an open question": QUESTION,
     "skip a question": grid(
-        herm=(
+        herm=of_questions(
             NATIVE,
             Carried("the turn is stopped where only options are taken, else words say it"),
             Carried("words say it: an Engine has nothing that declines"),
         ),
-        eve=(Refused(400, None, "or a non-empty 'text'"),) * 3,
-        engine=(Refused(400, "BAD_REQUEST", "takes a non-empty `answer`"),) * 3,
+        eve=of_questions(Refused(400, None, "or a non-empty 'text'")),
+        engine=of_questions(Refused(400, "BAD_REQUEST", "takes a non-empty `answer`")),
     ),
-    "answer by a plain message": by_frontend(
-        herm=Refused(409, "turn_running", "waits for an answer"),
-        eve=NATIVE,
-        engine=Refused(409, "HITL_REQUIRED", "waits for an answer"),
+    "answer by a plain message": grid(
+        herm=of_questions(Refused(409, "turn_running", "waits for an answer")),
+        eve=of_questions(NATIVE),
+        engine=of_questions(Refused(409, "HITL_REQUIRED", "waits for an answer")),
     ),
     "a custom tool": grid(
-        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
-        eve=(Carried("a question whose words are the result"), Says(NO_EVE), Says(NO_ENGINE)),
-        engine=(Carried("a question whose words are the result"), Says(NO_EVE), Says(NO_ENGINE)),
+        herm=of_herm(NATIVE, NATIVE),
+        eve=of_herm(AS_WORDS, AS_WORDS),
+        engine=of_herm(AS_WORDS, AS_WORDS),
     ),
     "a custom tool that fails": grid(
-        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
-        eve=(Carried("words: no place for a failure"), Says(NO_EVE), Says(NO_ENGINE)),
-        engine=(Carried("words: no place for a failure"), Says(NO_EVE), Says(NO_ENGINE)),
+        herm=of_herm(NATIVE, NATIVE),
+        eve=of_herm(NO_FAILURE, NO_FAILURE),
+        engine=of_herm(NO_FAILURE, NO_FAILURE),
     ),
     "give a secret": grid(
-        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
-        eve=(Refused(400, None, "takes only the option 'decline'"), Says(NO_EVE), Says(NO_ENGINE)),
-        engine=(Refused(400, "BAD_REQUEST", "takes only `decline`"), Says(NO_EVE), Says(NO_ENGINE)),
+        herm=of_herm(NATIVE),
+        eve=of_herm(Refused(400, None, "takes only the option 'decline'")),
+        engine=of_herm(Refused(400, "BAD_REQUEST", "takes only `decline`")),
     ),
     "give a sudo password": grid(
-        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
-        eve=(Refused(400, None, "takes only the option 'decline'"), Says(NO_EVE), Says(NO_ENGINE)),
-        engine=(Refused(400, "BAD_REQUEST", "takes only `decline`"), Says(NO_EVE), Says(NO_ENGINE)),
+        herm=of_herm(NATIVE),
+        eve=of_herm(Refused(400, None, "takes only the option 'decline'")),
+        engine=of_herm(Refused(400, "BAD_REQUEST", "takes only `decline`")),
     ),
     "say a secret as a message": grid(
-        herm=(Refused(409, "turn_running"), Says(NO_EVE), Says(NO_ENGINE)),
-        eve=(Refused(400, "input_pending"), Says(NO_EVE), Says(NO_ENGINE)),
-        engine=(Refused(409, "HITL_REQUIRED"), Says(NO_EVE), Says(NO_ENGINE)),
+        herm=of_herm(Refused(409, "turn_running")),
+        eve=of_herm(Refused(400, "input_pending")),
+        engine=of_herm(Refused(409, "HITL_REQUIRED")),
     ),
     "decline a secret": grid(
-        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
-        eve=(Carried("the one option, `decline`"), Says(NO_EVE), Says(NO_ENGINE)),
-        engine=(Carried("the one option, `decline`"), Says(NO_EVE), Says(NO_ENGINE)),
+        herm=of_herm(NATIVE),
+        eve=of_herm(Carried("the one option, `decline`")),
+        engine=of_herm(Carried("the one option, `decline`")),
     ),
     "sign in": grid(
-        herm=(Says(NO_HERM), Carried("a question that shows the address"), Says(NO_ENGINE)),
-        eve=(Says(NO_HERM), NATIVE, Says(NO_ENGINE)),
-        engine=(Says(NO_HERM), Carried("a question that shows the address"), Says(NO_ENGINE)),
+        herm=of_eve(Carried("a question that shows the address")),
+        eve=of_eve(NATIVE),
+        engine=of_eve(Carried("a question that shows the address")),
     ),
     "call off a sign-in": grid(
-        herm=(Says(NO_HERM), Carried("the one choice, `cancel`"), Says(NO_ENGINE)),
-        eve=(Says(NO_HERM), Carried("cancel of the turn"), Says(NO_ENGINE)),
-        engine=(Says(NO_HERM), Carried("the one option, `cancel`"), Says(NO_ENGINE)),
+        herm=of_eve(Carried("the one choice, `cancel`")),
+        eve=of_eve(Carried("cancel of the turn")),
+        engine=of_eve(Carried("the one option, `cancel`")),
     ),
     "answer a sign-in": grid(
-        herm=(
-            Says(NO_HERM),
-            Refused(400, "validation_error", "a sign-in ends elsewhere"),
-            Says(NO_ENGINE),
-        ),
-        eve=(Says(NO_HERM), Refused(409, "input_already_resolved", ""), Says(NO_ENGINE)),
-        engine=(Says(NO_HERM), Refused(400, "BAD_REQUEST", "takes only `cancel`"), Says(NO_ENGINE)),
+        herm=of_eve(Refused(400, "validation_error", "a sign-in ends elsewhere")),
+        eve=of_eve(Refused(409, "input_already_resolved", "")),
+        engine=of_eve(Refused(400, "BAD_REQUEST", "takes only `cancel`")),
     ),
     "a token limit, and on": grid(
-        herm=(Says(NO_HERM), Carried("a question with two choices"), Says(NO_ENGINE)),
-        eve=(Says(NO_HERM), NATIVE, Says(NO_ENGINE)),
-        engine=(Says(NO_HERM), Carried("a question with two options"), Says(NO_ENGINE)),
+        herm=of_eve(Carried("a question with two choices")),
+        eve=of_eve(NATIVE),
+        engine=of_eve(Carried("a question with two options")),
     ),
     "a token limit, and stop": grid(
-        herm=(Says(NO_HERM), Carried("a question with two choices"), Says(NO_ENGINE)),
-        eve=(Says(NO_HERM), NATIVE, Says(NO_ENGINE)),
-        engine=(Says(NO_HERM), Carried("a question with two options"), Says(NO_ENGINE)),
+        herm=of_eve(Carried("a question with two choices")),
+        eve=of_eve(NATIVE),
+        engine=of_eve(Carried("a question with two options")),
     ),
     # The session.
     "compact": grid(
-        herm=(NO_HERM_ROUTE,) * 3,
+        herm=(NO_HERM_ROUTE,) * 4,
         eve=(
             Refused(409, "not_supported", "herm: `compact` is impossible"),
             NATIVE,
             Refused(409, "not_supported", "engine: `compact` is impossible"),
+            Refused(409, "not_supported", "managed-agents: `compact` is impossible"),
         ),
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "clear": grid(
-        herm=(NO_HERM_ROUTE,) * 3,
+        herm=(NO_HERM_ROUTE,) * 4,
         eve=(
             Refused(409, "not_supported", "herm: `clear` is impossible"),
             NATIVE,
             Refused(409, "not_supported", "engine: `clear` is impossible"),
+            Refused(409, "not_supported", "managed-agents: `clear` is impossible"),
         ),
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "reset": grid(
-        herm=(NO_HERM_ROUTE,) * 3,
+        herm=(NO_HERM_ROUTE,) * 4,
         eve=(
             Carried("the session is archived there and ends here"),
             NATIVE,
             Carried("the session ends here; the task is left alone"),
+            Carried("the session is archived there and ends here"),
         ),
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "a title": grid(
-        herm=(NATIVE, Carried("kept here"), Carried("kept here")),
-        eve=(NO_EVE_ROUTE,) * 3,
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        herm=(NATIVE, Carried("kept here"), Carried("kept here"), NATIVE),
+        eve=(NO_EVE_ROUTE,) * 4,
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "archive": grid(
-        herm=(NATIVE, Carried("kept here"), Carried("kept here")),
-        eve=(NO_EVE_ROUTE,) * 3,
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        herm=(NATIVE, Carried("kept here"), Carried("kept here"), NATIVE),
+        eve=(NO_EVE_ROUTE,) * 4,
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "delete": grid(
-        herm=(NATIVE, Carried("erased here"), Carried("erased here")),
-        eve=(NO_EVE_ROUTE,) * 3,
-        engine=(NO_ENGINE_ROUTE,) * 3,
+        herm=(NATIVE, Carried("erased here"), Carried("erased here"), NATIVE),
+        eve=(NO_EVE_ROUTE,) * 4,
+        engine=(NO_ENGINE_ROUTE,) * 4,
     ),
     "a title that the agent gives": by_frontend(
         herm=NATIVE,
         eve=Carried("dropped: eve has no place for a title"),
         engine=Carried("dropped: the Engine has no place for a title"),
     ),
-    "compaction by the agent": by_backend(herm=Says(NO_HERM), eve=Says(NO_EVE), engine=NATIVE),
+    "compaction by the agent": by_backend(
+        herm=Says(NO_HERM), eve=Says(NO_EVE), engine=NATIVE, **{"managed-agents": NATIVE}
+    ),
     # Failures.
     "a turn that fails at once": every(NATIVE),
     "a turn that fails in the middle": every(NATIVE),
@@ -330,11 +368,13 @@ TABLE: Mapping[str, Row] = {
     "a backend that is gone for good": every(NATIVE),
     # Children.
     "a child agent": grid(
-        herm=(NATIVE, NATIVE, Says(NO_ENGINE)),
-        eve=(NATIVE, NATIVE, Says(NO_ENGINE)),
-        engine=(Carried("not shown"), Carried("not shown"), Says(NO_ENGINE)),
+        herm=(NATIVE, NATIVE, Says(NO_ENGINE), NATIVE),
+        eve=(NATIVE, NATIVE, Says(NO_ENGINE), NATIVE),
+        engine=(NOT_SHOWN, NOT_SHOWN, Says(NO_ENGINE), NOT_SHOWN),
     ),
-    "a child agent asks": by_backend(herm=NATIVE, eve=NATIVE, engine=Says(NO_ENGINE)),
+    "a child agent asks": by_backend(
+        herm=NATIVE, eve=NATIVE, engine=Says(NO_ENGINE), **{"managed-agents": NATIVE}
+    ),
     # Several at once, and coming back.
     "people of all dialects watch": every(NATIVE),
     "another one answers": every(NATIVE),

@@ -603,7 +603,9 @@ class EngineFrontend(EnginePerson, Frontend):
             case "completed":
                 self._ends("completed")
             case _:
-                self._ends(payload.get("outcome", "failed"))
+                # Dragoman also says in which way a turn failed: exhausted, refused, over budget.
+                interrupted = payload.get("outcome") == "interrupted"
+                self._ends("interrupted" if interrupted else "failed")
 
 
 FRONTENDS: dict[str, type[Frontend]] = {

@@ -1,4 +1,4 @@
-"""Messages in all nine pairs: what is said arrives, what is done is seen, and busy is busy."""
+"""Messages in all pairs: what is said arrives, what is done is seen, and busy is busy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_a_first_message_starts_a_session(world: World) -> None:
     seen = await world.person.settled()
     assert seen.text.startswith("Checking the rounding helper.")
     assert "`to_cents` truncates instead of rounding, so 19.99 becomes 1998." in seen.text
-    if world.person.shows_reasoning:
+    if world.person.shows_reasoning and world.backend != "managed-agents":
         assert seen.thinking.startswith("The failing test is about rounding.")
     read = seen.called("read_file")
     assert read.input == {"path": "/workspace/src/money.py"}
@@ -62,7 +62,9 @@ async def test_a_tool_that_fails_says_so_and_why(world: World) -> None:
     await world.person.say("script: toolfail")
     seen = await world.person.settled()
     (tool,) = seen.tools.values()
-    assert tool.name == "gmail.read_thread"
+    # Managed Agents tells the server apart from the name.
+    names = ("gmail.read_thread", "read_thread")
+    assert tool.name in (names if world.backend == "managed-agents" else names[:1])
     assert tool.input == {"thread": "t-9"}
     assert tool.failed
     assert tool.output is not None

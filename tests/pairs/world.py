@@ -207,7 +207,8 @@ def _same(shown: Any, told: Any) -> bool:
 
 
 def _check_call(seen: Seen, event: ev.ToolCalled) -> None:
-    calls = [tool for tool in seen.tools.values() if tool.name == event.name]
+    names = {event.name, f"{event.server}.{event.name}"}
+    calls = [tool for tool in seen.tools.values() if tool.name in names]
     assert calls, f"`{event.name}` was not seen: {seen.tools}"
     if event.input_known:
         assert any(_same(tool.input, event.input) for tool in calls), (calls, event.input)
