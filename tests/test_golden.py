@@ -21,6 +21,9 @@ from tests.support.eve_records import ProtocolViolation, RecordChecker
 IN_THE_MIDDLE = {"stream-reconnect-mid-turn.02", "client-cut-connection.02"}
 """Bodies that a client got when it came back: they begin in the middle of a text."""
 
+ANOTHER_ASKS = {"managed-agents-live-03-asks-of-two-children"}
+"""Bodies in which an agent goes on while a child of it still asks, which an eve never does."""
+
 
 @each("scenario", SCENARIOS)
 def test_a_scenario_gives_its_golden_files(scenario: str) -> None:
@@ -84,7 +87,10 @@ def test_a_strict_reader_finds_nothing_wrong_with_eve_records(scenario: str, nam
     version = STREAM_VERSIONS[form]
     checker = RecordChecker(version, form=form, child=not ours, real=real)
     records = [json.loads(line) for line in (GOLDEN / scenario / name).read_bytes().splitlines()]
-    if scenario.rpartition("/")[2] in IN_THE_MIDDLE:
+    if scenario in ANOTHER_ASKS and name == "eve-newest.ndjson":
+        with pytest.raises(ProtocolViolation, match="goes on while a request is open"):
+            _check(checker, records)
+    elif scenario.rpartition("/")[2] in IN_THE_MIDDLE:
         # The final text stands, and the deltas are those that there were.
         with pytest.raises(ProtocolViolation, match="not the sum of the deltas"):
             _check(checker, records)

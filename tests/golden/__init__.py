@@ -168,17 +168,20 @@ def _task(frames: list[SseFrame]) -> str:
 
 
 def recorded() -> dict[str, Callable[[], list[ev.Entry]]]:
-    """Return a scenario for every recorded body of Herm and eve; equal bodies are one."""
+    """Return a scenario for every recorded body of Herm and eve; equal bodies are one. Of Managed
+    Agents those are played that show each event: the recordings of SDKs show the same again."""
     seen: set[bytes] = set()
     out: dict[str, Callable[[], list[ev.Entry]]] = {}
-    for dialect in ("herm", "eve"):
+    for dialect in ("herm", "eve", "managed-agents"):
         for body in bodies(dialect):
             data = body.read_bytes()
-            if data in seen:
+            shows = dialect != "managed-agents" or body.parent.name in ("live", "documented")
+            if data in seen or not shows:
                 continue
             seen.add(data)
-            name = name_of(body) if dialect == "eve" else f"{dialect}-{name_of(body)}"
-            out[name] = functools.partial(_translated, dialect, data)
+            name = name_of(body)
+            scenario = name if dialect == "eve" else f"{dialect}-{name.replace('/', '-')}"
+            out[scenario] = functools.partial(_translated, dialect, data)
     return out
 
 
