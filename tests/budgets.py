@@ -38,7 +38,7 @@ BUDGETS = (
     Budget("Engine", 4_100, ("adapters/engine",)),
     Budget("AG-UI", 2_150, ("adapters/agui",)),
     Budget("AI SDK UI", 2_050, ("adapters/aisdk",)),
-    Budget("Managed Agents", 3_200, ("adapters/managed_agents",)),
+    Budget("Managed Agents", 6_650, ("adapters/managed_agents",)),
     Budget(
         "registry",
         100,
