@@ -280,14 +280,14 @@ def test_an_empty_configuration_says_what_to_add(tmp_path: Path) -> None:
             assert (told in done.stderr) is said
 
 
-READ = "'herm', 'eve', 'engine'"
+READ = "'herm', 'eve', 'engine', 'managed-agents'"
 
 OFFERED = (
     (("translate", "--to", "engine"), "--from", f"{READ}, 'canonical'"),
     (
         ("translate", "--from", "engine"),
         "--to",
-        f"{READ}, 'agui', 'aisdk', 'managed-agents', 'canonical'",
+        "'herm', 'eve', 'engine', 'agui', 'aisdk', 'managed-agents', 'canonical'",
     ),
     (("diff", "-", "a"), "--from", READ),
     (("verify", "a"), "--from", READ),

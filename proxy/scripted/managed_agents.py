@@ -159,7 +159,7 @@ def _page(request: web.Request, found: Sequence[object], asked: ScriptedListQuer
     limit = asked.limit if most is None else min(asked.limit, most)
     order, _, place = asked.page.rpartition(".") if asked.page else (asked.order, "", "0")
     if order != asked.order or not (place.isascii() and place.isdecimal()):
-        raise bad("page: is no cursor of this order")
+        raise bad("page: is not a cursor of this order")
     start = int(place)
     following = f"{order}.{start + limit}" if len(found) > start + limit else None
     template = BODIES["page"]

@@ -367,7 +367,7 @@ class ScriptedListQuery:
     ranges: Mapping[str, dt.datetime]
 
     def within(self, at: dt.datetime | None) -> bool:
-        """Say whether a time is in the ranges; what has none is in no range."""
+        """Say whether a time is in the ranges; what has no time is in no range."""
         if at is None:
             return not self.ranges
         return all(_PASSES[how](at, edge) for how, edge in self.ranges.items())
@@ -436,7 +436,7 @@ def parse_previews(query: Query, *, strict: bool) -> frozenset[str]:
     """Read the query string of a stream: the types to preview (section 9).
 
     Raises:
-        Refusal: 400, a value is none of the two, or there are more than 100.
+        Refusal: 400, a value is neither of the two, or there are more than 100.
     """
     check_query(query, ("event_deltas",), strict=strict)
     values = [text for name, text in query if name.removesuffix("[]") == "event_deltas"]

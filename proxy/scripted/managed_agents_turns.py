@@ -576,7 +576,7 @@ class ScriptedManagedAgents(ScriptedBackend[ScriptedSession]):
         talk.turns += 1
         stage = ManagedAgentsStage(self, talk, talk.primary)
         first = talk.queue.popleft()
-        # Running from here on, for whoever asks before the turn's first step.
+        # Running from here on, for a client that asks before the turn's first step.
         talk.status = "running"
         talk.runner = self._tasks.start(stage.play(first), f"{talk.id} turn {talk.turns}")
 
@@ -757,7 +757,7 @@ class _TurnOver(Exception):
 
 @dataclass(slots=True)
 class _PreviewedMessage:
-    """A message of which only previews are streamed."""
+    """A message that is streamed as previews alone."""
 
     id: str
     pieces: list[str] = field(default_factory=list)
@@ -850,7 +850,7 @@ class ManagedAgentsStage:
         )
 
     async def work(self, beats: Sequence[Beat]) -> None:
-        """Play the beats of a child; whoever made it tells the end."""
+        """Play the beats of a child; its coordinator tells the end."""
         try:
             for beat in beats:
                 await self._beat(beat)
@@ -985,7 +985,7 @@ class ManagedAgentsStage:
             self.service.preview(self.talk, self.thread, "agent.message", data)
 
     def _close_message(self) -> None:
-        """Write the message of which the pieces were previewed."""
+        """Write the message whose pieces were previewed."""
         message, self._message = self._message, None
         if message is not None:
             said = saying(EVENTS["agent.message"], content=blocks("".join(message.pieces)))

@@ -2,6 +2,8 @@
 
 A session is made with the first command, then its stream is opened, then the command is posted: a
 stream delivers what is emitted after it was opened (section 6.1).
+
+Why one module: it is what a session asks of a codec, each a method that hands on to a module below.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def rest_by_time(s: AgentsState, thread: AgentThread, now: int) -> list[ev.Event
 
 
 def settle_rests(s: AgentsState, now: int) -> list[ev.Event]:
-    """Let all children rest of which the session has said so: nothing more comes."""
+    """Let all children rest whose rest the session has told: nothing more comes."""
     return [event for thread in list(s.threads.values()) for event in rest_by_time(s, thread, now)]
 
 

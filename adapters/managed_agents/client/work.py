@@ -1,4 +1,7 @@
-"""What a turn does: messages and previews, tools, model requests, usage, errors (section 7)."""
+"""What a turn does: messages and previews, tools, model requests, usage, errors (section 7).
+
+Why one module: a handler for each event of a turn, and all read and change the same thread.
+"""
 
 from __future__ import annotations
 
