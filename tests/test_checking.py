@@ -76,7 +76,7 @@ async def checked(backend: BackendSettings, seconds: float = SOON_S) -> CheckRes
     return found
 
 
-DIALECTS = ("engine", "eve", "herm")
+DIALECTS = ("engine", "eve", "herm", "managed-agents")
 
 STREAMS = {"engine": "ok", "eve": "not asked", "herm": "not asked", "managed-agents": "not asked"}
 """What is found of the streams of a backend that is new."""
@@ -203,6 +203,7 @@ async def test_a_healthy_backend_is_well_and_hears_only_questions(
         "engine": ["health", "pending", "replay"],
         "eve": ["health", "info"],
         "herm": ["sessions"],
+        "managed-agents": ["sessions"],
     }
     assert [one.route for one in backend.received] == routes[dialect]
     assert not any(one.body for one in backend.received)
@@ -425,6 +426,7 @@ async def test_a_face_of_ours_is_not_taken_for_the_other_one(said: str, real: st
         ("eve", "/eve/v1", "correct `url`, leave `/eve/v1` out at its end"),
         ("eve", "/eve/v1/", "correct `url`, leave `/eve/v1` out at its end"),
         ("herm", "/v1", "correct `url`, leave `/v1` out at its end"),
+        ("managed-agents", "/v1", "correct `url`, leave `/v1` out at its end"),
     ],
 )
 async def test_a_wrong_base_path(dialect: str, below: str, told: str) -> None:
@@ -438,7 +440,8 @@ async def test_a_wrong_base_path(dialect: str, below: str, told: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_credential_that_is_refused(dialect: str) -> None:
-    code = {"engine": "INVALID_KEY"}.get(dialect, "unauthorized")
+    codes = {"engine": "INVALID_KEY", "managed-agents": "authentication_error"}
+    code = codes.get(dialect, "unauthorized")
     async with served(scripted(dialect, key=KEY)) as url:
         found = await checked(one(dialect, url, "a wrong key"))
     text = fails(found, "credential", Kind.CREDENTIAL_REFUSED)

@@ -84,7 +84,10 @@ def status_of(answer: Response) -> str:
     code: object = None
     if isinstance(body, dict):
         error = body.get("error")
-        code = error.get("code") if isinstance(error, dict) else body.get("code") or error
+        # Managed Agents has `type` for it.
+        code = body.get("code") or error
+        if isinstance(error, dict):
+            code = error.get("code") or error.get("type")
     if isinstance(code, str) and _CODE.fullmatch(code):
         return f"{answer.status}, `{code}`"
     return str(answer.status)

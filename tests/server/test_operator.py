@@ -42,7 +42,7 @@ __all__ = ["run"]
 
 NAMELESS = "nowhere.invalid"
 
-DIALECTS = ("herm", "eve", "engine")
+DIALECTS = ("herm", "eve", "engine", "managed-agents")
 
 
 class Told(NamedTuple):
