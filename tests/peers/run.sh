@@ -3,10 +3,11 @@
 # conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
 # In `agui` clients of AG-UI and CopilotKit, of several releases, hold it; in `aisdk` pages of the AI SDK.
 # In `sdks` the vendor's SDKs of Claude Managed Agents do, Python and TypeScript.
+# In `services` Dragoman drives a third party's server of Claude Managed Agents.
 # In `page` the pages of docs/examples are used in Chromium, which apt-get installs.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
+# Usage: run.sh [clients|terminal|servers|services|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
 # run.sh install PART only installs what a part needs.
 set -eu
 
@@ -17,7 +18,7 @@ if [ "${1-}" = install ]; then
 fi
 part=all
 case ${1-} in
-    clients | terminal | servers | agui | aisdk | sdks | page)
+    clients | terminal | servers | services | agui | aisdk | sdks | page)
         part=$1
         shift
         ;;
@@ -101,17 +102,19 @@ copy() {
     done
 }
 
-# install_python FOLDER: a virtual environment with what the folder's requirements.txt says.
+# install_python FOLDER [OPTION OF PIP]: a virtual environment with what the folder's requirements.txt
+# says.
 install_python() {
     from=$peers/$1/requirements.txt
     to=$cache/$1
+    shift
     mkdir -p "$to"
     if ! cmp -s "$from" "$to/.installed"; then
-        echo "installing $1"
+        echo "installing ${to##*/}"
         rm -rf "$to/.installed" "$to/venv"
         "$root/.venv/bin/python" -m venv "$to/venv"
         PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 "$to/venv/bin/python" -m \
-            pip install --require-hashes --no-deps --only-binary :all: -r "$from"
+            pip install --require-hashes --no-deps --only-binary :all: "$@" -r "$from"
         cp "$from" "$to/.installed"
     fi
 }
@@ -155,6 +158,11 @@ install_part() {
             for generation in eve-0.30.8 eve-0.80.1; do
                 install_locked "servers/$generation" npm24
             done
+            ;;
+        services)
+            # The package asks for 3.12, and runs on 3.11 as it is.
+            install_python servers/open-managed-agents --ignore-requires-python
+            copy "$cache/servers/open-managed-agents" "$peers/servers/open-managed-agents/"*.py
             ;;
         agui)
             copy "$cache/agui" "$peers/agui/"*.mjs
@@ -205,6 +213,9 @@ play_part() {
                 cp -R "$peers/servers/$generation/agent/." "$cache/servers/$generation/agent/"
             done
             "$python" -m tests.peers.backends --node "$node" --cache "$cache" "$@" || failed=1
+            ;;
+        services)
+            "$python" -m tests.peers.services --cache "$cache" "$@" || failed=1
             ;;
         agui | aisdk)
             "$node" "$cache/$part/clients/verify.mjs" "$root/fixtures/golden" || failed=1
