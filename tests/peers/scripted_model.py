@@ -162,9 +162,7 @@ def _items(output: Output, word: str, number: int) -> list[dict[str, Any]]:
     return items
 
 
-def _frames(
-    final: dict[str, Any], items: list[dict[str, Any]]
-) -> list[tuple[str, dict[str, Any]]]:
+def _frames(final: dict[str, Any], items: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     begun = {**final, "status": "in_progress", "output": [], "usage": None}
     out: list[tuple[str, dict[str, Any]]] = [("response.created", {"response": begun})]
     for index, item in enumerate(items):

@@ -439,14 +439,17 @@ async def fail(stage: Stage) -> None:
     """A failure of the model ends the session for good."""
     talk = stage.talk()
     heard = await talk.say(f"scene: fail {word()}")
-    assert failed(heard)
-    assert heard.end == "failed", heard
+    assert "scripted failure 400" in failed(heard), heard
+    assert talk.session is not None
+    async for record in talk.session.follow():
+        if record["type"] == "session.failed":
+            break
+    status, code = 0, None
     try:
-        await talk.say(f"scene: text {word()}")
+        await talk.begin(f"scene: text {word()}")
     except Refused as refused:
-        assert refused.status < 500, refused
-    else:
-        raise AssertionError("a message to a session that is over was taken")
+        status, code = refused.status, refused.code
+    assert (status, code) == (409, "session_not_active"), (status, code)
 
 
 @scene

@@ -1,5 +1,5 @@
-"""Makes the tables of open-managed-agents, whose wheel brings no migrations. It runs in the server's
-own environment.
+"""Makes the tables of open-managed-agents, whose wheel brings no migrations. It runs in the
+server's own environment.
 """
 
 from __future__ import annotations
