@@ -141,7 +141,7 @@ def _said(entry: ev.Entry, dialect: str, calls: dict[str, str]) -> tuple[Any, ..
             return event.TYPE, call if by_call else event.request_id, event.kind, call
         case ev.InteractionResolved() as event:
             # No frame of Herm and of an Engine tells it (Herm page 4.6, Engine page 8.9). One of
-            # Managed Agents tells an answer that was an input, and here is none.
+            # Managed Agents tells an answer that was an input, which this is not.
             return event.TYPE, event.outcome if dialect == "eve" else "unknown"
         case ev.TurnEnded() as event:
             return event.TYPE, event.outcome

@@ -215,7 +215,7 @@ def session_updated(w: EventWriter, event: ev.SessionUpdated) -> None:
     }
     fields = {name: value for name, value in fields.items() if value is not None}
     if event.native is not None and wire.is_native(event):
-        # The service's own agent is in `extra`, and what a create answers is no event of it.
+        # The service's own agent is in `extra`; the answer of a create is not an event of it.
         fields = {name: value for name, value in fields.items() if name != "agent"}
         fields = {**fields, **(event.extra or {})} if event.native.type else {}
     if fields:

@@ -14,7 +14,7 @@ contracts). The encoder decides what its protocol makes of that.
 | `notes` | events that a protocol has no event for, as a name and a value |
 | `results` | whether the agent has just said its result in words |
 | `ids` | ids that no other session has |
-| `records` | records of which only the newest are kept |
+| `records` | which records are kept: the newest ones |
 
 And of requests, whose bodies have the whole conversation:
 

@@ -8,7 +8,7 @@ import re
 
 
 def make_cursor(*parts: object) -> str:
-    """Return a cursor of some parts, none of which has a full stop."""
+    """Return a cursor of some parts; they have no full stop."""
     text = ".".join(map(str, parts))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 

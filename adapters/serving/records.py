@@ -1,4 +1,4 @@
-"""Records of an encoder of which only the newest are kept."""
+"""Which records of an encoder are kept: the newest ones."""
 
 from __future__ import annotations
 

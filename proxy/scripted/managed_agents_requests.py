@@ -34,7 +34,7 @@ def check_headers(headers: Mapping[str, str], *, threads: bool) -> None:
         Refusal: 400, the beta or the version is missing; 404 for a route of threads without beta.
     """
     if headers.get("anthropic-version") not in VERSIONS:
-        raise bad(f"anthropic-version: is none of {', '.join(VERSIONS)}")
+        raise bad(f"anthropic-version: must be one of {', '.join(VERSIONS)}")
     betas = {beta.strip() for beta in headers.get("anthropic-beta", "").split(",")}
     if BETA not in betas:
         if threads:
@@ -78,7 +78,7 @@ def _thing(where: str, value: Any, strict: bool) -> None:
 def _one_of(*choices: str) -> Check:
     def check(where: str, value: Any, strict: bool) -> None:
         if value not in choices:
-            raise bad(f"{where}: is none of {', '.join(choices)}")
+            raise bad(f"{where}: must be one of {', '.join(choices)}")
 
     return check
 
@@ -122,7 +122,7 @@ def _by_type(**shapes: Shape) -> Check:
     def check(where: str, value: Any, strict: bool) -> None:
         shape = shapes.get(str(value.get("type"))) if isinstance(value, dict) else None
         if shape is None:
-            raise bad(f"{where}.type: is none of {', '.join(shapes)}")
+            raise bad(f"{where}.type: must be one of {', '.join(shapes)}")
         shape(where, value, strict)
 
     return check

@@ -1,4 +1,4 @@
-"""Cursors of pages, and records of which the newest are kept."""
+"""Cursors of pages, and which records are kept."""
 
 from __future__ import annotations
 
