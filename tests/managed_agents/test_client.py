@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from adapters.driving.doubts import LOOK_AGAIN_MS
 from adapters.managed_agents import wire
 from adapters.managed_agents.client import ManagedAgentsClient
-from adapters.managed_agents.client.codec import LOOK_AGAIN_MS as REST_LOOK_MS
+from adapters.managed_agents.client.ends import LOOK_AGAIN_MS as REST_LOOK_MS
 from adapters.managed_agents.client.state import MOST_KNOWN
 from adapters.managed_agents.client.turns import REST_MS
 from adapters.model import commands as cmd

@@ -2,14 +2,15 @@
 
 The modules, each of which calls only those below it:
 
-* `codec`: the contract, the hot path of deltas, the time, the lists beside the streams;
+* `codec`: the contract, the hot path of deltas, the time;
+* `sends`: commands on their way;
 * `replies`: what became of requests; `frames`: which handler an event has, what was seen before;
 * `ends`: ends of the session;
 * `work`: messages, tools, model requests, usage, errors;
 * `turns`: turns of the primary thread and of children;
 * `inputs`: inputs that are shown, ours and others';
 * `interactions`: uses that wait for an answer;
-* `lists`: reading a list; `posts`: commands as requests; `contents`: content blocks;
+* `lists`: the lists beside the streams; `posts`: commands as requests; `contents`: content blocks;
 * `state`: the records, and how they are stored.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from adapters.managed_agents import wire
@@ -68,9 +69,52 @@ def told_terminated(s: AgentsState, response: Response, now: int) -> list[ev.Eve
     return [ev.SessionEnded(thread_id=ev.MAIN, outcome=failed, error=s.fatal, synthetic=True)]
 
 
-def denies(s: AgentsState, response: Response) -> bool:
-    """Say whether a session object knows nothing of what is believed to run. It may be behind the
-    stream (section 3.3), so it is asked twice."""
+LOOK_AGAIN_MS = 2_000
+"""How long after a session that rests without an end of its turn the list is read again. Ours."""
+
+
+@dataclasses.dataclass(slots=True)
+class Denial:
+    """A session object that knows nothing of what is believed to run. It may be behind the stream
+    (section 3.3), so it is believed when it says so twice with the list read between. `subject` is
+    the turn or the message that it denied, `due` when to ask again, `asks` that the list is read
+    for that."""
+
+    subject: str | None = None
+    due: int | None = None
+    asks: bool = False
+
+    def looked(self, s: AgentsState, response: Response, now: int) -> list[ev.Event]:
+        """Hear the session object."""
+        message = s.ledger.message
+        subject = s.main.turn or (message.command_id if message is not None else None)
+        before, self.subject = self.subject, None
+        if _denies(s, response) and (before != subject or self.due is not None):
+            self.subject = subject
+            self.due = now + LOOK_AGAIN_MS if self.due is None else self.due
+            return []
+        self.due = None
+        out = _looked(s, response)
+        if s.archived and s.waiting is not None and s.waiting.again.waits:
+            out.append(raw.settled(s.waiting.command_id, "refused", ARCHIVED))
+            s.waiting = None
+        return out
+
+    def is_due(self, now: int) -> bool:
+        """Say, once, whether the list is to be read, and the session asked for again."""
+        if self.due is None or now < self.due:
+            return False
+        self.due, self.asks = None, True
+        return True
+
+    def listed(self, s: AgentsState) -> None:
+        """Hear that the list is read."""
+        if self.asks and s.session is not None:
+            self.asks = False
+            s.calls.append(posts.look(s.session))
+
+
+def _denies(s: AgentsState, response: Response) -> bool:
     if response.status == 404:
         return True
     body = raw.json_of(response) if 200 <= response.status < 300 else None
@@ -81,9 +125,8 @@ def denies(s: AgentsState, response: Response) -> bool:
     return s.ledger.message is not None and s.ledger.message.taken
 
 
-def looked(s: AgentsState, response: Response) -> list[ev.Event]:
-    """Hear the session object, which was asked for because the stream told nothing: the list was
-    read before."""
+def _looked(s: AgentsState, response: Response) -> list[ev.Event]:
+    """Take what the session object says."""
     if response.status == 404:
         words = "The service does not know the session any more."
         return nothing_runs(s, ev.ErrorInfo(code=GONE, message=words, status=404))

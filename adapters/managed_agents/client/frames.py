@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from adapters.managed_agents import wire
-from adapters.managed_agents.client import ends, inputs, turns, work
+from adapters.managed_agents.client import ends, inputs, posts, turns, work
 from adapters.managed_agents.client.state import (
     AgentsState,
     AgentThread,
@@ -19,7 +19,8 @@ from adapters.managed_agents.client.state import (
     unknown,
 )
 from adapters.model import events as ev
-from adapters.wire.jsonvalue import name_of
+from adapters.model import raw
+from adapters.wire.jsonvalue import name_of, text_of
 from adapters.wire.partial_recovery import salvage
 
 _Handler = Callable[[AgentsState, AgentThread, ReceivedEvent], list[ev.Event]]
@@ -113,3 +114,27 @@ def salvaged(data: bytes, reason: str) -> dict[str, Any] | None:
     if event["type"].endswith("tool_result"):
         event.setdefault("content", [{"type": "text", "text": reason}])
     return event
+
+
+def error_frame(s: AgentsState, thread: AgentThread, value: Any, frame: int) -> list[ev.Event]:
+    """Report an error that ends a stream (section 6.2), and ask how things are. A third party's
+    server leaves out the envelope."""
+    body = value.get("error", value) if isinstance(value, dict) else {}
+    body = body if isinstance(body, dict) else {"message": str(body)}
+    if s.session is not None and s.main.turn is not None:
+        s.calls.append(posts.look(s.session))
+    return [
+        ev.ErrorReported(
+            **thread.of(ev.NativeRef(dialect=wire.DIALECT, type="error", frame=frame)),
+            code=text_of(body.get("type")) or "error",
+            message=text_of(body.get("message")) or "The service ended the stream.",
+            retry="retrying",
+        )
+    ]
+
+
+def garbled(thread: AgentThread, offending: bytes, reason: str) -> ev.Event:
+    """Report what is not an event; the stream goes on."""
+    return raw.garbled(
+        wire.DIALECT, reason, offending, thread_id=thread.thread_id, turn_id=thread.turn
+    )

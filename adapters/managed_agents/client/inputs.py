@@ -182,14 +182,12 @@ def _answered(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[
     failed = seen.event.get("is_error") is True
     return [
         ev.ToolReturned(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(seen.native),
             call_id=name,
             output=output,
             content=content,
             is_error=failed,
             status="failed" if failed else "completed",
-            native=seen.native,
         )
     ]
 

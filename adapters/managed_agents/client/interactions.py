@@ -43,8 +43,7 @@ def ask(s: AgentsState, thread: AgentThread, use_id: str, native: ev.NativeRef) 
     s.asks.ask(use_id, UseRequest(kind, thread.thread_id, use_id if use else None))
     return [
         ev.InteractionRequested(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(native),
             request_id=use_id,
             kind=kind,
             prompt=f"Run {tool} and give its result." if result else f"Allow {tool}?",
@@ -53,7 +52,6 @@ def ask(s: AgentsState, thread: AgentThread, use_id: str, native: ev.NativeRef) 
             call_id=use_id if use is not None else None,
             shown_on=None if thread.is_main else ev.MAIN,
             details=details or None,
-            native=native,
         )
     ]
 
@@ -203,14 +201,12 @@ def _returned(
     if content is None and given.text is not None:
         content = (ev.Text(text=given.text),)
     return ev.ToolReturned(
-        thread_id=thread.thread_id,
-        turn_id=thread.turn,
+        **thread.of(native),
         call_id=name,
         content=content,
         output_known=content is not None,
         is_error=given.is_error,
         status="failed" if given.is_error else "completed",
-        native=native,
         synthetic=True,
     )
 

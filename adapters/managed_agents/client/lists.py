@@ -15,8 +15,15 @@ import dataclasses
 from typing import Any
 
 from adapters.driving.doubts import LOOK_RETRY_MS, LOOKS, Evidence
+from adapters.driving.part import soonest
 from adapters.managed_agents.client import posts
-from adapters.managed_agents.client.state import AgentThread, KnownEvents, hash_of, received
+from adapters.managed_agents.client.state import (
+    AgentsState,
+    AgentThread,
+    KnownEvents,
+    hash_of,
+    received,
+)
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, Response
@@ -71,17 +78,6 @@ class ThreadList:
     was_read: bool = False
 
 
-def call_of(session: str, found: ThreadList) -> Call:
-    """Return the call that reads the next page."""
-    return posts.page(
-        session,
-        found.thread,
-        found.number,
-        found.cursor,
-        newest_first=found.newest_first is not False,
-    )
-
-
 def wait(found: ThreadList, event: dict[str, Any], frame: int, size: int) -> bool:
     """Keep a frame until the list is read; say whether no more can be kept."""
     one = WaitingEvent(event, frame, size)
@@ -115,11 +111,6 @@ def take_page(found: ThreadList, response: Response) -> bool | None:
     return True
 
 
-def is_long(found: ThreadList) -> bool:
-    """Say whether no more of a list is read."""
-    return found.count >= PAGES or found.size > LIST_BYTES
-
-
 def _rises(page: list[dict[str, Any]]) -> bool:
     times = [seen.at for one in page if (seen := received(one, 0, 0, 0)).at is not None]
     return len(times) > 1 and (times[0] or 0) < (times[-1] or 0)
@@ -147,17 +138,7 @@ def finish(found: ThreadList, *, read: bool) -> None:
     found.frames = []
 
 
-def failed(found: ThreadList, now: int, *, final: bool) -> bool:
-    """Record that a page cannot be had; say whether it is asked for no more."""
-    found.attempts += 1
-    most = ATTEMPTS if found.frames else LOOKS
-    if final or found.attempts >= most:
-        return True
-    found.retry_at = now + min(1_000 * found.attempts, LOOK_RETRY_MS)
-    return False
-
-
-def restart(found: ThreadList) -> bool:
+def _restart(found: ThreadList) -> bool:
     """Begin a walk again whose cursor is refused, or that cannot be had newest first; say whether
     that is so."""
     if found.again >= 2 or (found.cursor is None and found.newest_first is False):
@@ -185,3 +166,82 @@ def gap(thread: AgentThread, why: str) -> ev.Event:
         reason=f"events may be missing: {why}",
         synthetic=True,
     )
+
+
+@dataclasses.dataclass(slots=True)
+class ThreadLists:
+    """The lists that are being read, by thread: at most one of each."""
+
+    s: AgentsState
+    open: dict[str, ThreadList] = dataclasses.field(default_factory=dict)
+    count: int = 0
+
+    def begin(self, thread: AgentThread, now: int = 0, *, joins: bool = False) -> Call:
+        """Begin to read a thread's list; what waits for one that is abandoned waits for this one,
+        unless a stream was opened that has it again."""
+        self.count += 1
+        before = self.open.get(thread.thread_id)
+        found = self.open[thread.thread_id] = ThreadList(thread, self.count, now, joins)
+        if before is not None and not joins:
+            found.frames = [*(before.ready or ()), *before.frames]
+            found.joins = before.joins
+        return self._call(found)
+
+    def _call(self, found: ThreadList) -> Call:
+        assert self.s.session is not None
+        return posts.page(
+            self.s.session,
+            found.thread,
+            found.number,
+            found.cursor,
+            newest_first=found.newest_first is not False,
+        )
+
+    def of(self, call: Call) -> ThreadList | None:
+        """Return the list that a call reads a page of; None where it was abandoned."""
+        found = self.open.get(call.thread_id)
+        return found if found is not None and call.name == f"list {found.number}" else None
+
+    def listed(self, found: ThreadList, response: Response, now: int) -> list[ev.Event] | None:
+        """Take what a page was answered with; None while more is to be read, else what is missing
+        of the list, which is ready to be worked off."""
+        more = take_page(found, response)
+        if more is None:
+            if response.status in (400, 422) and _restart(found):
+                self.s.calls.append(self._call(found))
+                return None
+            final = response.status in (404, 405, 410, 501)
+            return self.failed(found, f"HTTP {response.status}", now, final=final)
+        long = found.count >= PAGES or found.size > LIST_BYTES
+        if more and not long:
+            self.s.calls.append(self._call(found))
+            return None
+        finish(found, read=True)
+        return [gap(found.thread, "the list is too long")] if more else []
+
+    def failed(
+        self, found: ThreadList, why: str, now: int, *, final: bool = False
+    ) -> list[ev.Event] | None:
+        """Record that a page cannot be had; None where it is asked for once more."""
+        found.attempts += 1
+        most = ATTEMPTS if found.frames else LOOKS
+        if not final and found.attempts < most:
+            found.retry_at = now + min(1_000 * found.attempts, LOOK_RETRY_MS)
+            return None
+        finish(found, read=False)
+        why = f"the events could not be listed: {why}"
+        return [gap(found.thread, why)] if found.joins else []
+
+    def retry(self, now: int) -> None:
+        """Ask once more for the pages that are due."""
+        for found in self.open.values():
+            if found.retry_at is not None and now >= found.retry_at:
+                found.retry_at = None
+                self.s.calls.append(self._call(found))
+
+    @property
+    def due(self) -> int | None:
+        """When something is to be done about a list."""
+        return soonest(
+            *(0 if one.ready is not None else one.retry_at for one in self.open.values())
+        )

@@ -152,15 +152,19 @@ def refused(s: AgentsState, command_id: str, error: ev.ErrorInfo) -> list[ev.Eve
     return out + s.asks.release(command_id)
 
 
-def unanswered(s: AgentsState, call: Call, error: ev.ErrorInfo, *, sent: bool) -> list[ev.Event]:
-    """Record that a send got no answer; `sent` is false where the service surely never saw it."""
-    out: list[ev.Event] = []
+def not_sent(s: AgentsState, call: Call, error: ev.ErrorInfo) -> list[ev.Event]:
+    """Record that a send never reached the service."""
+    return [event for name in call.command_ids for event in refused(s, name, error)]
+
+
+def doubt(s: AgentsState, call: Call) -> None:
+    """Record that inputs may have arrived, for nobody knows what became of their send. They are
+    looked for, and never sent again."""
+    if s.waiting is not None and s.waiting.command_id in call.command_ids:
+        s.waiting = None
     for command_id in call.command_ids:
-        if not sent:
-            out += refused(s, command_id, error)
-        elif command_id in s.ledger.open and not s.ledger.open[command_id].taken:
+        if command_id in s.ledger.open and not s.ledger.open[command_id].taken:
             s.doubts.look(command_id)
-    return out
 
 
 def forget(s: AgentsState, command_ids: Collection[str]) -> list[ev.Event]:

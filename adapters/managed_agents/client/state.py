@@ -133,6 +133,10 @@ class AgentThread:
         """Whether it is the session's primary thread."""
         return self.thread_id == ev.MAIN
 
+    def of(self, native: ev.NativeRef | None) -> dict[str, Any]:
+        """Return what an event of its turn has, made of what the service said."""
+        return {"thread_id": self.thread_id, "turn_id": self.turn, "native": native}
+
 
 @dataclasses.dataclass(slots=True)
 class AgentsState:

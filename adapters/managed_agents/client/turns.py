@@ -53,11 +53,9 @@ def begin(
     told = thread.is_main and bool(s.inbox)
     out: list[ev.Event] = [
         ev.TurnStarted(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(native),
             cause="message" if ours is not None or told else "background",
             partial=partial,
-            native=native,
             synthetic=synthetic,
             extra=extra,
         )
@@ -92,9 +90,7 @@ def resume(
     return [
         *out,
         ev.TurnResumed(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
-            native=native,
+            **thread.of(native),
             synthetic=synthetic,
             extra=extra,
         ),
@@ -155,11 +151,9 @@ def _paused(
         if on == "input" and (thread.is_main or request.thread_id == thread.thread_id)
     ]
     return ev.TurnPaused(
-        thread_id=thread.thread_id,
-        turn_id=thread.turn,
+        **thread.of(seen.native),
         on=on,
         request_ids=tuple(asked),
-        native=seen.native,
         extra=extra,
     )
 
@@ -327,11 +321,9 @@ def end(
                 out += interactions.resolve(s, name, native)
     out.append(
         ev.TurnEnded(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(native),
             outcome=outcome,
             error=error,
-            native=native,
             synthetic=synthetic,
             extra=extra,
         )

@@ -96,14 +96,12 @@ def message(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev
             extra[wire.BLOCK] = block.extra
         out.append(
             ev.TextCompleted(
-                thread_id=thread.thread_id,
-                turn_id=thread.turn,
+                **thread.of(seen.native),
                 block_id=block_id(name, index),
                 message_id=name,
                 index=index,
                 text=block.text if is_text else "",
                 content=None if is_text else (block,),
-                native=seen.native,
                 extra=extra or None,
             )
         )
@@ -117,13 +115,11 @@ def thinking(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[e
     words = contents.words(seen.event.get("content"))
     out.append(
         ev.ReasoningCompleted(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(seen.native),
             block_id=name,
             message_id=name,
             text=words,
             withheld=not words,
-            native=seen.native,
             extra=seen.rest(),
         )
     )
@@ -175,8 +171,7 @@ def _called(s: AgentsState, thread: AgentThread, seen: ReceivedEvent, use_id: st
     known = ("name", "input", "evaluated_permission", "evaluation", "mcp_server_name")
     kind: Any = _USES[seen.type]
     return ev.ToolCalled(
-        thread_id=thread.thread_id,
-        turn_id=thread.turn,
+        **thread.of(seen.native),
         call_id=use_id,
         name=tool,
         kind=kind,
@@ -185,7 +180,6 @@ def _called(s: AgentsState, thread: AgentThread, seen: ReceivedEvent, use_id: st
         input_known="input" in event,
         permission=permission,
         evaluation=evaluation if isinstance(evaluation, dict) else None,
-        native=seen.native,
         extra=seen.rest(*known, "session_thread_id"),
     )
 
@@ -228,15 +222,13 @@ def tool_result(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> lis
         error = ev.ErrorInfo(code=code, message=words)
     out.append(
         ev.ToolReturned(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(seen.native),
             call_id=use_id,
             output=output,
             content=content,
             is_error=failed,
             error=error,
             status=status,
-            native=seen.native,
             extra=extra or None,
         )
     )
@@ -264,10 +256,8 @@ def request_start(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> l
     return [
         *out,
         ev.StepStarted(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(seen.native),
             step_index=thread.step,
-            native=seen.native,
             extra=seen.rest(),
         ),
     ]
@@ -298,13 +288,11 @@ def request_end(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> lis
     finish = None if failed else "tool-calls" if thread.uses_in_step else "stop"
     out.append(
         ev.StepEnded(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(seen.native),
             step_index=step,
             finish_reason=finish,
             usage=model_usage(seen.event.get("model_usage")),
             error=error,
-            native=seen.native,
             extra=seen.rest("model_request_start_id", "model_usage", "is_error"),
         )
     )
@@ -368,11 +356,9 @@ def usage(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev.E
         return [unknown(thread, seen)]
     return [
         ev.UsageReported(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(seen.native),
             usage=found,
             scope="session",
-            native=seen.native,
             extra=seen.rest("usage"),
         )
     ]
@@ -401,13 +387,11 @@ def error(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev.E
     thread.error = ev.ErrorInfo(code=code, message=words, details=details or None)
     return [
         ev.ErrorReported(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(seen.native),
             code=code,
             message=words,
             retry=retry if retry in ("retrying", "exhausted", "terminal") else None,
             details=details or None,
-            native=seen.native,
             extra=seen.rest("error") if isinstance(inner, dict) else None,
         )
     ]
@@ -423,15 +407,13 @@ def outcome(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev
     known = ("outcome_id", "iteration", "result", "explanation", "usage")
     return [
         ev.OutcomeEvaluated(
-            thread_id=thread.thread_id,
-            turn_id=thread.turn,
+            **thread.of(seen.native),
             outcome_id=name,
             phase=phases[phase],
             iteration=int_of(event.get("iteration")) or 0,
             result=text_of(event.get("result")),
             explanation=text_of(event.get("explanation")),
             usage=model_usage(event.get("usage")),
-            native=seen.native,
             extra=seen.rest(*known, "outcome_evaluation_start_id"),
         )
     ]
