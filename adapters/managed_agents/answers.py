@@ -102,8 +102,7 @@ def session_object(
 ) -> dict[str, Any]:
     """Return the session object (section 3.2); times are Unix milliseconds. `shown` is what the
     encoder knows, where it is looked at: what was used is only there."""
-    kept = about.options.get(wire.OPTIONS)
-    kept = kept if isinstance(kept, dict) else {}
+    kept = wire.options_of(about.options)
     archived = about.archived_at
     updated = max(updated_at, created_at)
     return {

@@ -8,6 +8,7 @@ Sections are those of the first page; where the second one differs, it counts.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from adapters.captures.secrets import DeltaFormat
@@ -54,9 +55,25 @@ ASK_TOOL = "dragoman_ask"
 """The custom tool that asks a person for what the protocol has no event for. Ours."""
 
 OPTIONS = "managed_agents"
-"""The key in a session's options for what a create says or answers that is of this API alone:
-`environment_id`, the `version` of the agent, and of the service the whole `agent`, `resources`,
-`vault_ids`, `budget` and `deployment_id`."""
+"""The key in a session's options for what a create says that is of this API alone: `environment_id`
+and the `version` of the agent."""
+
+TOLD = ("agent", "environment_id", "deployment_id", "resources", "vault_ids", "budget")
+"""Members of a session object that say what it was made with (section 3.2)."""
+
+
+def told_options(told: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the service says that a session was made with, as options: each has its own key,
+    so that one that changes is one that is told."""
+    return {f"{OPTIONS}.{name}": told[name] for name in TOLD if name in told} or None
+
+
+def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of this API in a session's options."""
+    own = options.get(OPTIONS)
+    told = {name: options[f"{OPTIONS}.{name}"] for name in TOLD if f"{OPTIONS}.{name}" in options}
+    return {**(own if isinstance(own, dict) else {}), **told}
+
 
 BLOCKS = "blocks"
 BLOCK = "block"

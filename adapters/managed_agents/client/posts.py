@@ -95,12 +95,11 @@ def create(
     environment: str,
     title: str | None,
     metadata: Mapping[str, Any],
-    options: Mapping[str, Any],
     command_id: str,
 ) -> Call:
     """Return the call that makes a session (section 3.1), with members only that say something: a
     third party's server refuses those that it does not know."""
-    body = {"agent": agent, "environment_id": environment, **options}
+    body: dict[str, Any] = {"agent": agent, "environment_id": environment}
     if title is not None:
         body["title"] = title
     if metadata:
@@ -133,14 +132,8 @@ def administer(session: str, command_id: str, command: cmd.AnyCommand) -> Call:
         case cmd.UpdateSession():
             told = {"title": command.title, "metadata": command.metadata, "agent": command.agent}
             changes = {name: value for name, value in told.items() if value is not None}
-            changes |= _budget(command.options)
             return _request(command.TYPE, "POST", path, changes, command_id)
     raise NotSupported(f"managed-agents: nothing carries `{command.TYPE}`")
-
-
-def _budget(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    own = (options or {}).get(wire.OPTIONS)
-    return {"budget": own["budget"]} if isinstance(own, dict) and "budget" in own else {}
 
 
 def stream(session: str, thread: AgentThread) -> Call:

@@ -34,9 +34,6 @@ _LIMITED = Patience(2_000, 30_000, for_ms=600_000)
 _RUNNING = Patience(500, 2_000, for_ms=5_000)
 """An archive or a delete that is refused right after an idle (section 3.3)."""
 
-_OPTIONS = ("agent", "environment_id", "deployment_id", "resources", "vault_ids", "budget")
-"""Members of a session object that say what it was made with (section 3.2)."""
-
 
 def is_ok(response: Response) -> bool:
     """Say whether a request was carried out."""
@@ -59,14 +56,13 @@ def created(s: AgentsState, call: Call, response: Response) -> list[ev.Event]:
         error = posts.refusal(response) if not is_ok(response) else posts.without_id(response)
         return not_created(s, call, error)
     s.session = session
-    s.options = {name: body[name] for name in _OPTIONS if body.get(name)}
     created_at = body.get("created_at")
     at = created_at if isinstance(created_at, str) else None
     return [
         ev.SessionUpdated(
             thread_id=ev.MAIN,
             agent=work.agent_of(body.get("agent")),
-            options={wire.OPTIONS: dict(s.options)},
+            options=wire.told_options({name: value for name, value in body.items() if value}),
             native=ev.NativeRef(dialect=wire.DIALECT, id=session, at=at),
         )
     ]

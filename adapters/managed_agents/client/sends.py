@@ -13,17 +13,14 @@ from adapters.model import events as ev
 from adapters.model.base import Call
 from adapters.wire.errors import NotSupported
 
-_CREATED_WITH = ("resources", "vault_ids", "budget")
-
 
 def made_with(event: ev.SessionStarted) -> dict[str, Any]:
     """Return what a session was made with here."""
-    own = (event.options or {}).get(wire.OPTIONS)
     return {
         "title": event.title,
         "metadata": dict(event.metadata or {}),
         "agent": (event.agent or {}).get("id"),
-        "options": own if isinstance(own, dict) else {},
+        "environment": wire.options_of(event.options or {}).get("environment_id"),
     }
 
 
@@ -40,9 +37,8 @@ def create(
     Raises:
         NotSupported: nobody says of which agent, or where.
     """
-    options = made.get("options", {})
     agent = settings.get("agent") or made.get("agent")
-    environment = settings.get("environment_id") or options.get("environment_id")
+    environment = settings.get("environment_id") or made.get("environment")
     if agent is None or environment is None:
         raise NotSupported(
             "managed-agents: no agent or no environment is configured: set "
@@ -52,9 +48,8 @@ def create(
         made["title"] = command.title or made.get("title")
         made["metadata"] = {**made.get("metadata", {}), **(command.metadata or {})}
     s.waiting = replies.wait_for_session(command_id, command)
-    more = {name: options[name] for name in _CREATED_WITH if options.get(name)}
     metadata = made.get("metadata") or {}
-    return posts.create(agent, environment, made.get("title"), metadata, more, command_id)
+    return posts.create(agent, environment, made.get("title"), metadata, command_id)
 
 
 def post(s: AgentsState, command_id: str, command: cmd.AnyCommand) -> Call:

@@ -146,8 +146,6 @@ class AgentsState:
     # The primary thread's id, once it is told.
     primary: str | None = None
     wanted: bool = False
-    # What the session was made with, as it is now.
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
     archived: bool = False
     ended: bool = False
     turns: int = 0

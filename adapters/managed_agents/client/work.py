@@ -476,14 +476,13 @@ def updated(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> list[ev
     whole = event.get("session")
     told: dict[str, Any] = whole if isinstance(whole, dict) else event
     title, metadata, agent = told.get("title"), told.get("metadata"), told.get("agent")
-    s.options |= {name: told[name] for name in ("agent", "budget") if name in told}
     return [
         ev.SessionUpdated(
             thread_id=ev.MAIN,
             title=title if isinstance(title, str) else None,
             metadata=metadata if isinstance(metadata, dict) else None,
             agent=agent_of(agent),
-            options={wire.OPTIONS: dict(s.options)},
+            options=wire.told_options(told),
             native=seen.native,
             extra=None if whole else seen.rest("title", "metadata"),
         )
