@@ -170,9 +170,9 @@ def test_it_can_be_printed_and_named(tmp_path: Path) -> None:
         (
             ["--backend", "http://127.0.0.1:3001"],
             "'--backend': write DIALECT=URL or NAME:DIALECT=URL, with a dialect of herm, eve, "
-            "engine, like engine=http://127.0.0.1:8000.",
+            "engine, managed-agents, like engine=http://127.0.0.1:8000.",
         ),
-        (["--backend", "managed-agents=http://x.example"], "with a dialect of herm, eve, engine"),
+        (["--backend", "aisdk=http://x.example"], "with a dialect of herm, eve, engine"),
         (
             ["--backend", "engine=127.0.0.1:3001"],
             "'--backend': the URL must begin with http:// or https:// and name a host.",

@@ -33,6 +33,12 @@ from tests.support.waiting import SOON_S
 
 Http = aiohttp.ClientSession
 
+HEADERS = {
+    "anthropic-version": "2023-06-01",
+    "anthropic-beta": "managed-agents-2026-04-01",
+}
+"""What Managed Agents wants; the others pass it by."""
+
 
 async def ask_engine(_: Http, __: str) -> tuple[bytes, bytes]:
     return b"POST /execute", b'{"message":"script: tool","task_id":"t"}'
@@ -50,10 +56,18 @@ async def ask_herm(http: Http, url: str) -> tuple[bytes, bytes]:
     return f"GET /v1/sessions/{session}/events/stream".encode(), b""
 
 
-async def say_to_herm(http: Http, url: str, line: bytes) -> None:
+async def ask_managed_agents(http: Http, url: str) -> tuple[bytes, bytes]:
+    body = {"agent": "agent_9Q", "environment_id": "env_2b"}
+    async with http.post(f"{url}/v1/sessions", json=body, headers=HEADERS) as response:
+        session = (await response.json())["id"]
+    return f"GET /v1/sessions/{session}/events/stream".encode(), b""
+
+
+async def say(http: Http, url: str, line: bytes) -> None:
     path = line.decode().removeprefix("GET ").removesuffix("/stream")
     event = {"type": "user.message", "content": [{"type": "text", "text": "script: tool"}]}
-    async with http.post(f"{url}{path}", json={"events": [event]}) as response:
+    posted = {"events": [event]}
+    async with http.post(f"{url}{path}", json=posted, headers=HEADERS) as response:
         assert response.status < 300, await response.text()
 
 
@@ -61,6 +75,7 @@ ASK: dict[str, Callable[[Http, str], Awaitable[tuple[bytes, bytes]]]] = {
     "engine": ask_engine,
     "eve": ask_eve,
     "herm": ask_herm,
+    "managed-agents": ask_managed_agents,
 }
 
 
@@ -113,10 +128,11 @@ async def opened(dialect: str, fault: Fault | None) -> AsyncIterator[Line]:
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
             connection = Line(sock)
             head = [line + b" HTTP/1.1", b"Host: x", b"Content-Type: application/json"]
+            head += [f"{name}: {value}".encode() for name, value in HEADERS.items()]
             head.append(b"Content-Length: %d" % len(body))
             await connection.send(b"\r\n".join(head) + b"\r\n\r\n" + body)
-            if dialect == "herm":
-                await say_to_herm(http, url, line)
+            if dialect in ("herm", "managed-agents"):
+                await say(http, url, line)
             yield connection
 
 

@@ -32,7 +32,7 @@ def settings(**tables: Any) -> Settings:
     backends: list[dict[str, Any]] = [{"name": name, **table} for name in NAMES]
     herm = {"dialect": "herm", "create": {"agent": "a"}}
     backends.append({**table, "name": "herm", **herm})
-    backends.append({"name": "later", "dialect": "managed-agents", "url": "http://127.0.0.1:1"})
+    backends.append({"name": "later", "dialect": "hermes-agent", "url": "http://127.0.0.1:1"})
     route = {"name": "main", "backends": [{"name": "blue"}]}
     return Settings.model_validate({"backends": backends, "routes": [route], **tables})
 

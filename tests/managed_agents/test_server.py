@@ -24,7 +24,12 @@ from tests.test_laws import streams
 SESSION = "dgs_1"
 M = ev.MAIN
 CHILD = "child-1"
-GOLDENS = sorted(Path("fixtures/golden").rglob("canonical.ndjson"))
+GOLDENS = [
+    path
+    for path in sorted(Path("fixtures/golden").rglob("canonical.ndjson"))
+    # It has what comes after the types that the strict client knows.
+    if path.parent.name != "managed-agents-documented-07-tolerance"
+]
 
 
 def context(thread: str = M, *previews: str) -> EncoderContext:

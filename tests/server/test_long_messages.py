@@ -44,7 +44,10 @@ async def test_a_message_of_a_megabyte_is_taken_and_sent(
     # Each of its characters is escaped, wherever it is written.
     text = "script: text " + '"' * 510_000
     backend = BACKENDS[dialect](ScriptedOptions(pace=0.0))
-    create = 'create = { agent = "agent_K4" }' if dialect == "herm" else ""
+    create = {
+        "herm": 'create = { agent = "agent_K4" }',
+        "managed-agents": 'create = { agent = "agent_9Q", environment_id = "env_2b" }',
+    }.get(dialect, "")
     async with served(backend) as url:
         table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{create}\n'
         async with watched(tmp_path, table) as dragoman:

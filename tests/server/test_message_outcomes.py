@@ -25,7 +25,10 @@ from tests.test_metrics import number, run
 
 __all__ = ["run"]
 
-CREATES = {"engine": "execute", "eve": "create", "herm": "create"}
+CREATES = {
+    **{"engine": "execute", "eve": "create"},
+    **{"herm": "create", "managed-agents": "create"},
+}
 """The route of the first message of a session, as each scripted backend calls it."""
 
 MANY = 12

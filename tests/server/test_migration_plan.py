@@ -37,7 +37,7 @@ BACKENDS = {
     "engine": Backend("engine"),
     "herm": Backend("herm"),
 }
-UNDRIVEN = {"name": "later", "dialect": "managed-agents", "url": "http://127.0.0.1:9"}
+UNDRIVEN = {"name": "later", "dialect": "hermes-agent", "url": "http://127.0.0.1:9"}
 
 
 class Three(Dragoman):

@@ -25,6 +25,9 @@ Event = dict[str, Any]
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")
 _THREAD = {"session_thread_id": str, "agent_name": str}
 _USE = {"name": str, "input": dict}
+_OURS = ("predecessor", "replaced_by")
+"""Members of `session.updated` that a Dragoman adds."""
+
 _SHAPES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "user.message": ({"content": list}, set()),
     "user.interrupt": ({}, {"session_thread_id"}),
@@ -33,8 +36,8 @@ _SHAPES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"deny_message", "session_thread_id"},
     ),
     "user.custom_tool_result": (
-        {"custom_tool_use_id": str, "content": list, "is_error": bool},
-        {"session_thread_id"},
+        {"custom_tool_use_id": str, "content": list},
+        {"is_error", "session_thread_id"},
     ),
     "user.tool_result": (
         {"tool_use_id": str, "content": list, "is_error": bool},
@@ -71,7 +74,7 @@ _SHAPES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "session.deleted": ({}, set()),
     "session.status_idle": ({"stop_reason": dict}, {"stop_details"}),
     "session.error": ({"error": dict}, set()),
-    "session.updated": ({}, {"agent", "metadata", "title", "predecessor", "replaced_by"}),
+    "session.updated": ({}, {"agent", "budget", "metadata", "title", *_OURS}),
     "session.usage": ({"usage": dict}, {"budget"}),
     "session.thread_created": (_THREAD, {"workflow_run_id", "tool_use_id"}),
     "session.thread_status_running": (_THREAD, set()),
@@ -117,6 +120,9 @@ class Refused(AnyRefused):
         return code
 
 
+_NULLABLE = {"processed_at", "budget"}
+
+
 def check_event(event: Event) -> None:
     """Check what every stored event has, listed or streamed.
 
@@ -124,6 +130,9 @@ def check_event(event: Event) -> None:
         ProtocolViolation: a member is missing, wrong or unknown.
     """
     kind = event.get("type")
+    if str(kind).startswith("workflow_run."):
+        # Section 7.5: they pass as they are.
+        return
     if kind not in _SHAPES:
         raise ProtocolViolation("an unknown type", event)
     needed, optional = _SHAPES[kind]
@@ -137,7 +146,7 @@ def check_event(event: Event) -> None:
     if more:
         raise ProtocolViolation(f"unknown members {sorted(more)}", event)
     # Members that are not set are left out (live page, section 1).
-    unset = [name for name in event if event[name] is None and name != "processed_at"]
+    unset = [name for name in event if event[name] is None and name not in _NULLABLE]
     if unset:
         raise ProtocolViolation(f"null stands in {unset}", event)
     at = event.get("processed_at", "")
