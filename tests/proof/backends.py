@@ -20,13 +20,18 @@ from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm import HERM, create_herm_app
+from proxy.scripted.managed_agents import MANAGED_AGENTS, create_managed_agents_app
+from proxy.scripted.managed_agents_turns import ANSWERS
 from tests.proof.facts import engine_event
 from tests.support.serving import serve
 
-__all__ = ["DIALECTS", "HOST", "Backends", "Ledger", "id_of", "tags_of"]
+__all__ = ["BACKENDS", "DIALECTS", "HOST", "Backends", "Ledger", "id_of", "tags_of"]
 
 HOST = "127.0.0.1"
 DIALECTS = ("herm", "eve", "engine")
+"""Those that a person of the proof speaks; each is a backend too."""
+
+BACKENDS = (*DIALECTS, "managed-agents")
 
 _TAG = re.compile(r"\[(p\d[^\]\s]*)\]")
 
@@ -94,7 +99,7 @@ class Backends:
         self._generation = generation
         self._faults = faults or (lambda _: Faults())
         self._stack = contextlib.AsyncExitStack()
-        self.ledgers = {dialect: Ledger() for dialect in DIALECTS}
+        self.ledgers = {dialect: Ledger() for dialect in BACKENDS}
         self.ports: dict[str, int] = {}
         self._scripted: dict[str, Any] = {}
 
@@ -103,6 +108,11 @@ class Backends:
             "herm": (create_herm_app, HERM, self._watch_herm),
             "eve": (create_eve_app, EVE, self._watch_eve),
             "engine": (create_engine_app, ENGINE, self._watch_engine),
+            "managed-agents": (
+                create_managed_agents_app,
+                MANAGED_AGENTS,
+                self._watch_managed_agents,
+            ),
         }
         for dialect, (create, key, watch) in makers.items():
             options: dict[str, Any] = {}
@@ -183,6 +193,23 @@ class Backends:
         engine.begin = watched
         engine.answer = watched_answer
 
+    def _watch_managed_agents(self, service: Any) -> None:
+        ledger, take = self.ledgers["managed-agents"], service.take
+
+        def watched(talk: Any, batch: Any) -> Any:
+            stored = take(talk, batch)
+            for event in batch:
+                match event["type"]:
+                    case "user.message":
+                        ledger.message("".join(block["text"] for block in event["content"]), talk)
+                    case "user.interrupt":
+                        ledger.interrupts[talk.id] += 1
+                    case answer:
+                        ledger.answered[talk.id, event[ANSWERS[answer]]] += 1
+            return stored
+
+        service.take = watched
+
     # What they emitted.
 
     def frames(self, dialect: str, talk: Any) -> list[Any]:
@@ -192,6 +219,8 @@ class Backends:
                 return [entry.envelope for entry in talk.entries if entry.streamed]
             case "eve":
                 return [json.loads(entry.data) for entry in talk.log]
+            case "managed-agents":
+                return [item.data for item in talk.primary.streamed]
             case _:
                 return [engine_event(entry.data) for entry in talk.buffer]
 
@@ -202,6 +231,8 @@ class Backends:
                 return talk.runner is None
             case "eve":
                 return not talk.busy and talk.inbox.empty()
+            case "managed-agents":
+                return talk.runner is None and not talk.queue
             case _:
                 return talk.running is None
 

@@ -145,7 +145,8 @@ def judged(
         record: what it knows itself.
         sessions: its sessions in the journal.
         executed: how often the backend took each tag.
-        interrupts: how often the backend was told to stop, where it can count that (Herm).
+        interrupts: how often the backend was told to stop, where it can count that (Herm and
+            Managed Agents).
     """
     verdict = Verdict()
     frontend, backend = record.pair
@@ -187,9 +188,10 @@ def judged(
 
 
 def _lists(backend: str, kind: str) -> bool:
-    """Say whether a list of the backend tells what became of a command: Herm's has every input, an
-    Engine's the requests that still wait (docs/promises.md, "Commands whose fate is not known")."""
-    return backend == "herm" or (backend == "engine" and kind == "answer")
+    """Say whether a list of the backend tells what became of a command: those of a Herm and of a
+    Managed Agents service have every input, an Engine's the requests that still wait
+    (docs/promises.md, "Commands whose fate is not known")."""
+    return backend in ("herm", "managed-agents") or (backend == "engine" and kind == "answer")
 
 
 def _judge_stops(
@@ -199,7 +201,7 @@ def _judge_stops(
     if len(stops) > record.stops:
         bad("twice", f"{len(stops)} interrupts in the log, {record.stops} sent")
     match record.pair[1]:
-        case "herm":
+        case "herm" | "managed-agents":
             # A message that withdraws what is asked stops the turn that asks.
             most = len(stops) + sum(one.policy == "withdraw" for one in commands)
             if interrupts > most:

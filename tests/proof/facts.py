@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FACTS", "Difference", "Fact", "compare", "engine_event"]
+__all__ = ["FACTS", "Difference", "Fact", "compare", "engine_event", "previews_shown"]
 
 Fact = tuple[str, ...]
 """Its kind and its values. Words are facts of their own, so the cutting into deltas does not count.
-"""
+
+A `preview` is a word of a message that was begun and never written: a reader may have seen it."""
 
 _WORD = re.compile(r"\S+")
 
@@ -68,6 +69,10 @@ class _Story:
         self.facts += [("thought", word) for word in _WORD.findall(self._thought)]
         self.facts += [("text", word) for word in _WORD.findall(self._text)]
         self._text = self._thought = ""
+
+    def previews(self, text: str) -> None:
+        self.flush()
+        self.facts += [("preview", word) for word in _WORD.findall(text)]
 
     def end(self, outcome: str) -> None:
         self.fact("end", outcome)
@@ -236,10 +241,43 @@ def engine_facts(events: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Fact]:
     return story.facts
 
 
+def managed_agents_facts(events: Iterable[Mapping[str, Any]]) -> list[Fact]:
+    """Read Managed Agents events and their previews (managed agents page, sections 7 and 9)."""
+    story = _Story()
+    begun: dict[str, str] = {}
+    for event in events:
+        match event["type"]:
+            case "event_start":
+                begun[event["event"]["id"]] = ""
+            case "event_delta":
+                begun[event["event_id"]] += event["delta"]["content"]["text"]
+            case "agent.message":
+                begun.pop(event["id"], None)
+                story.piece("text", _words(event["content"]))
+            case "agent.tool_use" | "agent.mcp_tool_use":
+                # Not every dialect can name the server of a tool.
+                story.fact("call", event["name"], _json(event["input"]))
+                if event["evaluated_permission"] == "ask":
+                    story.fact("ask", "approval")
+            case "agent.tool_result" | "agent.mcp_tool_result":
+                if not event["is_error"]:
+                    story.fact("result", _output(_words(event["content"])))
+            case "session.status_idle":
+                reason = event["stop_reason"]["type"]
+                if reason != "requires_action":
+                    # Of an interrupted or a failed model request no message comes (section 9).
+                    story.previews("".join(begun.values()))
+                    begun.clear()
+                    story.end("failed" if reason == "retries_exhausted" else "over")
+    story.flush()
+    return story.facts
+
+
 FACTS: Mapping[str, Callable[[Any], list[Fact]]] = {
     "herm": herm_facts,
     "eve": eve_facts,
     "engine": engine_facts,
+    "managed-agents": managed_agents_facts,
 }
 
 
@@ -266,24 +304,43 @@ def compare(sent: list[Fact], received: list[Fact]) -> Difference:
     """
     here, there = Counter(sent), Counter(received)
     common = (here & there).total()
-    reordered = common - _in_order(sent, received)
+    reordered = common - len(_in_order(sent, received))
     return Difference([*(here - there).elements()], [*(there - here).elements()], reordered)
 
 
-def _in_order(one: list[Fact], other: list[Fact]) -> int:
-    """Return the length of the longest common subsequence."""
+def previews_shown(sent: list[Fact], received: list[Fact]) -> list[Fact]:
+    """Return what must have been received: of the words that were previews only, as texts, those
+    that are there. Who was away when they came never gets them."""
+    if not any(fact[0] == "preview" for fact in sent):
+        return sent
+    texts = [("text", *fact[1:]) if fact[0] == "preview" else fact for fact in sent]
+    shown = set(_in_order(texts, received))
+    return [fact for n, fact in enumerate(texts) if sent[n][0] != "preview" or n in shown]
+
+
+def _in_order(one: list[Fact], other: list[Fact]) -> list[int]:
+    """Return the places in the first of a longest common subsequence."""
     first, last = 0, 0
     shorter = min(len(one), len(other))
     while first < shorter and one[first] == other[first]:
         first += 1
     while last < shorter - first and one[-1 - last] == other[-1 - last]:
         last += 1
-    one, other = one[first : len(one) - last], other[first : len(other) - last]
-    row = [0] * (len(other) + 1)
-    for fact in one:
-        before = row
-        row = [0]
-        for place, theirs in enumerate(other):
+    places = [*range(first), *range(len(one) - last, len(one))]
+    here, there = len(one) - last, len(other) - last
+    rows = [[0] * (there - first + 1)]
+    for fact in one[first:here]:
+        before, row = rows[-1], [0]
+        for place, theirs in enumerate(other[first:there]):
             best = before[place] + 1 if fact == theirs else max(before[place + 1], row[place])
             row.append(best)
-    return first + last + row[-1]
+        rows.append(row)
+    while here > first and there > first:
+        if one[here - 1] == other[there - 1]:
+            places.append(here - 1)
+            here, there = here - 1, there - 1
+        elif rows[here - first - 1][there - first] >= rows[here - first][there - first - 1]:
+            here -= 1
+        else:
+            there -= 1
+    return places

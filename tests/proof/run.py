@@ -1,4 +1,4 @@
-"""One run: all nine pairs at once against one Dragoman, with one kind of trouble."""
+"""One run: all twelve pairs at once against one Dragoman, with one kind of trouble."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from proxy.scripted.faults import (
     SplitCharacters,
     Status,
 )
-from tests.proof.backends import DIALECTS, HOST, Backends
+from tests.proof.backends import BACKENDS, DIALECTS, HOST, Backends
 from tests.proof.commands import Log, Record, Session, Verdict, judged, name_of
 from tests.proof.conversation import Conversation, Patience
 from tests.proof.lines import Line
@@ -36,7 +36,7 @@ from tests.support.ports import free_port
 
 __all__ = ["PAIRS", "Plan", "Ran", "run"]
 
-PAIRS = tuple((frontend, backend) for frontend in DIALECTS for backend in DIALECTS)
+PAIRS = tuple((frontend, backend) for frontend in DIALECTS for backend in BACKENDS)
 
 Kind = Literal["kills", "disconnects", "soak", "calm"]
 
@@ -67,6 +67,8 @@ FAULTS: dict[str, tuple[type[Fault], ...]] = {
     # to take them as they come.
     "eve": (Cut, HalfFrame, Status, SplitCharacters),
     "engine": (Cut, HalfFrame, Status, SplitCharacters),
+    # Events of a Managed Agents service have ids, the pieces of its previews have none.
+    "managed-agents": (Cut, HalfFrame, Status, SplitCharacters),
 }
 """How backends misbehave: only in ways that their readers can find out about."""
 
@@ -325,6 +327,8 @@ url = "http://{HOST}:{there}"
 """
             if dialect == "herm":
                 text += 'create = { agent = "agent_K4" }\n'
+            if dialect == "managed-agents":
+                text += 'create = { agent = "agent_K4", environment_id = "env_K4" }\n'
             if dialect == "engine":
                 text += f"settings = {{ patience_seconds = {PATIENCE_S} }}\n"
         (self._folder / "dragoman.toml").write_text(text)

@@ -33,8 +33,8 @@ from tests.proof.__main__ import next_slice, parse, without_power
 from tests.proof.attack.hostile import WAYS, plan_of
 from tests.proof.attack.rude import RUDE
 from tests.proof.commands import Command, Log, Record, Session, commands_of, judged
-from tests.proof.conversation import SCRIPTS, _bare_failures
-from tests.proof.facts import FACTS, compare
+from tests.proof.conversation import SCRIPTS, UNPLAYED, _bare_failures
+from tests.proof.facts import FACTS, compare, previews_shown
 from tests.proof.process import Dragoman
 from tests.proof.results import Slice
 from tests.proof.returning import EngineReturning
@@ -86,7 +86,38 @@ ENGINE = [
 ]
 
 
-@pytest.mark.parametrize(("dialect", "frames"), [("herm", HERM), ("eve", EVE), ("engine", ENGINE)])
+def agents(type_: str, **members: Any) -> dict[str, Any]:
+    return {"type": type_, **members}
+
+
+def started(id_: str) -> dict[str, Any]:
+    return agents("event_start", event={"type": "agent.message", "id": id_})
+
+
+def piece(id_: str, text: str) -> dict[str, Any]:
+    return agents("event_delta", event_id=id_, delta={"content": {"type": "text", "text": text}})
+
+
+def idle(reason: str) -> dict[str, Any]:
+    return agents("session.status_idle", stop_reason={"type": reason})
+
+
+MANAGED_AGENTS = [
+    started("m"),
+    piece("m", "Six ho"),
+    agents("agent.message", id="m", content=[{"type": "text", "text": "Six hours."}]),
+    agents("agent.tool_use", name="bash", input={"b": 1, "a": 2}, evaluated_permission="ask"),
+    idle("requires_action"),
+    agents("agent.tool_result", is_error=False, content=[]),
+    agents("session.thread_status_idle", stop_reason={"type": "end_turn"}),
+    idle("end_turn"),
+]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "frames"),
+    [("herm", HERM), ("eve", EVE), ("engine", ENGINE), ("managed-agents", MANAGED_AGENTS)],
+)
 def test_the_same_story_is_the_same_facts_in_every_dialect(dialect: str, frames: Any) -> None:
     assert FACTS[dialect](frames) == [
         *said("Six", "hours."),
@@ -102,6 +133,27 @@ def test_a_turn_that_fails_twice_in_words_fails_once() -> None:
     start = ("thread_lifecycle", {"phase": "started"})
     facts = FACTS["engine"]([start, *turn, start, *reversed(turn)])
     assert facts == [("end", "failed"), ("end", "failed")]
+
+
+def test_a_message_that_was_begun_and_never_written_may_be_shown_up_to_anywhere() -> None:
+    failing = [started("m"), piece("m", "one two three "), idle("retries_exhausted")]
+    sent = FACTS["managed-agents"]([*failing, *failing])
+    words = [("preview", word) for word in ("one", "two", "three")]
+    assert sent == [*words, FAILED, *words, FAILED]
+    for first, second in ((0, 0), (0, 2), (3, 1), (3, 3)):
+        shown = [
+            fact
+            for count in (first, second)
+            for fact in (*said("one", "two", "three")[:count], FAILED)
+        ]
+        assert previews_shown(sent, shown) == shown
+    # What was written must be there all the same, and nothing may be twice.
+    whole = [*said("one", "two"), ("end", "over")]
+    assert (
+        compare(previews_shown([*sent, *whole], [FAILED, FAILED]), [FAILED, FAILED]).lost == whole
+    )
+    twice = [*said("one", "one"), FAILED, FAILED]
+    assert compare(previews_shown(sent, twice), twice).doubled == said("one")
 
 
 def test_an_empty_eve_turn_is_a_boundary_and_no_end() -> None:
@@ -343,6 +395,8 @@ async def test_a_journal_is_read_on_from_where_it_was_read_before(tmp_path: Path
         ("eve", "unknown", 1, {"unknown": 1, "unknown, done": 1, "unknown, evident": 1}),
         ("engine", "", 0, {"open": 1, "commands lost": 1}),
         ("engine", "", 1, {"open": 1}),
+        ("managed-agents", "taken", 0, {"commands lost": 1}),
+        ("managed-agents", "unknown", 0, {"unknown": 1, "unknown, evident": 1}),
     ],
 )
 def test_the_log_is_held_against_what_the_backend_took(
@@ -360,12 +414,12 @@ def test_the_log_is_held_against_what_the_backend_took(
     # Nobody heard the name of the session that it went into.
     record.orphans = {"p1-0-0"}
     orphaned = judged("p1", record, sessions, Counter({"p1-0-0": done}), 0)
-    assert backend == "herm" or not orphaned.counts["unknown, evident"]
+    assert backend in ("herm", "managed-agents") or not orphaned.counts["unknown, evident"]
 
 
 def test_an_answer_to_an_engine_is_never_unknown() -> None:
     sessions = [Session(1, [Command("answer", None, (), "unknown")])]
-    for backend, figure in (("engine", 1), ("herm", 1), ("eve", 0)):
+    for backend, figure in (("engine", 1), ("herm", 1), ("managed-agents", 1), ("eve", 0)):
         verdict = judged("p1", Record(("eve", backend)), sessions, Counter(), 0)
         assert verdict.counts["unknown, evident"] == figure
 
@@ -397,6 +451,8 @@ def test_what_was_accepted_and_is_not_in_the_log_must_be_done(done: int) -> None
         ("herm", 1, 2, "twice"),
         ("herm", 1, 0, "commands lost"),
         ("herm", 0, 1, "twice"),
+        ("managed-agents", 1, 2, "twice"),
+        ("managed-agents", 1, 0, "commands lost"),
         ("eve", 1, 0, None),
         ("engine", 1, 0, "violations"),
     ],
@@ -468,7 +524,9 @@ url = "http://127.0.0.1:1"
 
 @pytest.mark.pages
 async def test_a_kill_in_the_middle_of_everything_is_survived(tmp_path: Path) -> None:
-    plan = Plan("kills", seed=4, goal=1, seconds=20.0, pairs=PAIRS[4:5], together=1, keep=tmp_path)
+    plan = Plan(
+        "kills", seed=4, goal=1, seconds=20.0, pairs=(("eve", "eve"),), together=1, keep=tmp_path
+    )
     said: list[str] = []
     listener: Callable[[str], None] = said.append
     ran = await run(plan, listener)
@@ -484,6 +542,7 @@ def test_the_scripts_of_the_proof_are_played_by_every_backend() -> None:
     # What a backend only speaks about is not proof of anything.
     missing = {"custom", "secret", "sudo", "child", "structured", "signin", "limit", "compact"}
     assert not missing & {script.split(" ", maxsplit=1)[0] for script in SCRIPTS}
+    assert {*UNPLAYED["managed-agents"]} < {*SCRIPTS}
 
 
 CLOSED = [

@@ -128,8 +128,12 @@ class Attack:
     def _tables(self, backends: Backends) -> str:
         (self._folder / "credential").write_text(CREDENTIAL)
         own = [
-            {"name": f'"{name}"', "dialect": f'"{name}"', "url": f'"http://{HOST}:{port}"'}
-            for name, port in backends.ports.items()
+            {
+                "name": f'"{name}"',
+                "dialect": f'"{name}"',
+                "url": f'"http://{HOST}:{backends.ports[name]}"',
+            }
+            for name in DIALECTS
         ]
         own[DIALECTS.index("herm")]["create"] = '{ agent = "agent_K4" }'
         own += [
