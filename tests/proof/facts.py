@@ -64,6 +64,10 @@ class _Story:
         self.flush()
         self.facts.append(fact)
 
+    def call(self, tool: str, given: object) -> None:
+        # Dialects name the server of a tool before it, apart from it or not at all.
+        self.fact("call", tool.rpartition(".")[2], _json(given))
+
     def flush(self) -> None:
         """Turn what was said and thought so far into words."""
         self.facts += [("thought", word) for word in _WORD.findall(self._thought)]
@@ -113,7 +117,7 @@ def herm_facts(envelopes: Iterable[Mapping[str, Any]]) -> list[Fact]:
                     story.whole(kind, text)
             case "agent.tool_use" | "agent.mcp_tool_use":
                 if story.first(payload["id"]):
-                    story.fact("call", payload["tool"], _json(payload["input"]))
+                    story.call(payload["tool"], payload["input"])
                 if payload.get("requires_action") and story.first(f"ask {payload['id']}"):
                     story.fact("ask", "approval")
             case "agent.tool_result" | "agent.mcp_tool_result":
@@ -173,7 +177,7 @@ def eve_facts(records: Iterable[Mapping[str, Any]]) -> list[Fact]:
             case "actions.requested":
                 for action in data["actions"]:
                     if "toolName" in action and story.first(action["callId"]):
-                        story.fact("call", action["toolName"], _json(action["input"]))
+                        story.call(action["toolName"], action["input"])
             case "action.result":
                 result = data["result"]
                 if data["status"] == "completed" and not result.get("isError"):
@@ -221,7 +225,7 @@ def engine_facts(events: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Fact]:
                 story.piece("thought", payload["text"])
             case "tool_call":
                 if story.first(payload["tool_call_id"]):
-                    story.fact("call", payload["tool"], _json(payload["input"]))
+                    story.call(payload["tool"], payload["input"])
             case "tool_result":
                 if "error" not in payload:
                     story.fact("result", _output(payload["output"]))
@@ -255,8 +259,7 @@ def managed_agents_facts(events: Iterable[Mapping[str, Any]]) -> list[Fact]:
                 begun.pop(event["id"], None)
                 story.piece("text", _words(event["content"]))
             case "agent.tool_use" | "agent.mcp_tool_use":
-                # Not every dialect can name the server of a tool.
-                story.fact("call", event["name"], _json(event["input"]))
+                story.call(event["name"], event["input"])
                 if event["evaluated_permission"] == "ask":
                     story.fact("ask", "approval")
             case "agent.tool_result" | "agent.mcp_tool_result":

@@ -128,6 +128,13 @@ def test_the_same_story_is_the_same_facts_in_every_dialect(dialect: str, frames:
     ]
 
 
+def test_a_tool_of_a_server_is_the_same_tool_wherever_a_dialect_names_the_server() -> None:
+    payload = {"tool_call_id": "c", "tool": "gmail.read_thread", "input": {}}
+    use = agents("agent.mcp_tool_use", name="read_thread", input={}, evaluated_permission="allow")
+    assert FACTS["engine"]([("tool_call", payload)]) == [("call", "read_thread", "{}")]
+    assert FACTS["managed-agents"]([use]) == [("call", "read_thread", "{}")]
+
+
 def test_a_turn_that_fails_twice_in_words_fails_once() -> None:
     turn = [("error", {}), ("thread_lifecycle", {"phase": "errored"})]
     start = ("thread_lifecycle", {"phase": "started"})
