@@ -621,6 +621,39 @@ def test_what_was_missed_is_listed_and_what_both_show_comes_once(driver: Driver)
     assert len(driver.of(ev.TurnEnded)) == 1
 
 
+def test_previews_that_waited_for_the_end_of_their_turn_begin_no_other(driver: Driver) -> None:
+    driver.close()
+    driver.open_stream()
+    (page,) = driver.calls()
+    driver.show({"type": "event_start", "event": {"type": "agent.message", "id": "sevt_D4"}})
+    delta = {"content": {"type": "text", "text": "Half a"}}
+    driver.show({"type": "event_delta", "event_id": "sevt_D4", "delta": delta})
+    # The message was cut off, so that no list has it; these frames are still on their way.
+    idle = driver.event("session.status_idle", stop_reason={"type": "retries_exhausted"})
+    driver.listed(page, idle)
+    driver.show(idle)
+    assert len(driver.of(ev.TurnEnded)) == len(driver.of(ev.TurnStarted)) == 1
+
+
+def test_previews_before_a_frame_that_is_listed_are_not_of_the_turn_after_it(
+    driver: Driver,
+) -> None:
+    driver.close()
+    driver.open_stream()
+    (page,) = driver.calls()
+    delta = {"content": {"type": "text", "text": "Half a"}}
+    driver.show({"type": "event_start", "event": {"type": "agent.message", "id": "sevt_D4"}})
+    driver.show({"type": "event_delta", "event_id": "sevt_D4", "delta": delta})
+    idle = driver.event("session.status_idle", stop_reason={"type": "retries_exhausted"})
+    running = driver.event("session.status_running")
+    driver.show(idle)
+    driver.show(running)
+    driver.show({"type": "event_start", "event": {"type": "agent.message", "id": "sevt_D5"}})
+    driver.show({"type": "event_delta", "event_id": "sevt_D5", "delta": delta})
+    driver.listed(page, idle, running)
+    assert [piece.message_id for piece in driver.of(ev.TextDelta)] == ["sevt_D5"]
+
+
 def test_pages_of_any_size_are_read_down_to_what_is_known(driver: Driver) -> None:
     seen = driver.feed("agent.message", content=text("One"))
     driver.close()

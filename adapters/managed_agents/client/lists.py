@@ -17,6 +17,7 @@ from typing import Any
 from adapters.driving.doubts import LOOK_RETRY_MS, LOOKS, Evidence
 from adapters.driving.part import soonest
 from adapters.managed_agents.client import posts
+from adapters.managed_agents.client.frames import PREVIEWS
 from adapters.managed_agents.client.state import (
     AgentsState,
     AgentThread,
@@ -134,8 +135,17 @@ def finish(found: ThreadList, *, read: bool) -> None:
         # An input without a time is where it stands, unless it is queued: then it is the last.
         newest = max(newest, received(event, 0, 0, 0).at or 0)
         ready.append(WaitingEvent(event, 0, 0, newest or None))
-    ready.extend(found.frames)
+    ready.extend(_not_listed(found.frames, {one.event.get("id") for one in ready}))
     found.frames = []
+
+
+def _not_listed(frames: list[WaitingEvent], listed: set[Any]) -> list[WaitingEvent]:
+    """Leave out the previews before a frame that is listed: their message is listed before it, or
+    was cut off, and what is listed may have begun another turn."""
+    last = max((n for n, one in enumerate(frames) if one.event.get("id", "") in listed), default=0)
+    return [
+        one for n, one in enumerate(frames) if n > last or one.event.get("type") not in PREVIEWS
+    ]
 
 
 def _restart(found: ThreadList) -> bool:

@@ -41,8 +41,8 @@ def preview_start(s: AgentsState, thread: AgentThread, seen: ReceivedEvent) -> l
     id_ = name_of(event.get("id"))
     if id_ is None or event.get("type") != "agent.message":
         return []
-    if thread.known.has(digest_of(id_), None):
-        # It waited for a list, which has the whole message.
+    if thread.turn is None or thread.known.has(digest_of(id_), None):
+        # It waited for a list, which has the end of its turn, or the whole message.
         return []
     if thread.preview.event_id != id_:
         thread.preview = ThreadPreview(id_)
