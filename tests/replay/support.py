@@ -31,6 +31,7 @@ from proxy.config.settings import BackendSettings, JournalSettings, Settings
 from proxy.migration.scripted_person import ScriptedRun
 from proxy.tools.replay.driving import drive
 from proxy.tools.replay.serving import ReplayPlan, serve_replay
+from tests.support.dragoman import KNOWN
 from tests.support.waiting import SOON_S
 
 WIRE = Path("fixtures/wire")
@@ -137,7 +138,7 @@ class House:
     ) -> ScriptedRun:
         """Drive it through a script."""
         backend = BackendSettings.model_validate(
-            {"name": "driven", "dialect": dialect, "url": self.url}
+            {"name": "driven", "dialect": dialect, "url": self.url, **KNOWN[dialect].needed}
         )
         settings = Settings(journal=JournalSettings(url="memory:"), backends=(backend,))
         return await drive(

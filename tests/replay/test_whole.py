@@ -66,13 +66,14 @@ def settled_at_once(log: list[ev.Entry]) -> list[ev.Entry]:
     return [entry._replace(seq=seq) for seq, entry in enumerate(out, 1)]
 
 
-FACES = ("eve", "herm", "engine")
+FACES = ("eve", "herm", "engine", "managed-agents")
 
 NO_BYTES = {"message-parts", "retried-step-session-failed"}
 """Scenes whose message has a file: a log has its hash only."""
 
 NO_STOP = "no route that stops a turn"
 NOT_WITHDRAWN = "while waiting for the end"
+AS_A_TOOL = "asks for tool_result `Run `dragoman_ask` and give its result.`"
 
 IMPOSSIBLE = {
     ("eve-0.80.1", "cancel-held-approval", "engine"): NO_STOP,
@@ -87,6 +88,16 @@ IMPOSSIBLE = {
     ("eve-0.30.8", "approval-other-message", "engine"): NOT_WITHDRAWN,
     ("eve-0.80.1", "sign-in-declined", "herm"): NOT_WITHDRAWN,
     ("eve-0.80.1", "sign-in-declined", "engine"): NOT_WITHDRAWN,
+    ("eve-0.80.1", "approval-other-message", "managed-agents"): NOT_WITHDRAWN,
+    ("eve-0.30.8", "approval-other-message", "managed-agents"): NOT_WITHDRAWN,
+    **{
+        (eve, scene, "managed-agents"): AS_A_TOOL
+        for eve in ("eve-0.80.1", "eve-0.30.8")
+        for scene in (
+            *("question-answered-by-message", "question-option", "session-limit"),
+            "sign-in-declined",
+        )
+    },
 }
 """What a dialect has no way for, and what is said then."""
 
@@ -150,6 +161,9 @@ BODIES = (
     *("engine/01-plain-text", "engine/02-thinking-and-tool", "engine/06-error-mid-stream"),
     *("engine/08-long-turn", "herm/01-plain-text", "herm/02-thinking-and-tools"),
     *("herm/06-error", "herm/08-tolerance"),
+    *("managed-agents/live/01-turn-with-previews", "managed-agents/live/07-error-at-a-wake"),
+    *("managed-agents/documented/04-outcome", "managed-agents/documented/05-workflow-runs"),
+    *("managed-agents/open-managed-agents-0.1.0/tool.01", "managed-agents/python-2.12.0/turn.01"),
 )
 
 
