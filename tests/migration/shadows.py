@@ -26,6 +26,7 @@ TABLES: Mapping[str, Mapping[str, Any]] = {
     "engine": {},
     "eve": {},
     "herm": {"create": {"agent": "agent_K4", "user_id": "team_blue"}},
+    "managed-agents": {},
 }
 
 
