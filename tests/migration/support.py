@@ -18,7 +18,7 @@ CREATE = {"agent": "agent_K4", "user_id": "team_blue"}
 
 class House(Dragoman):
     """A Dragoman over scripted backends `old` and `new` (eves of both generations), `engine`,
-    `engine2` and `herm`."""
+    `engine2`, `herm` and `agents` (of Managed Agents)."""
 
     def __init__(self, journal: str | Journal, **options: Any) -> None:
         backends = {
@@ -27,6 +27,7 @@ class House(Dragoman):
             "engine": Backend("engine"),
             "engine2": Backend("engine"),
             "herm": Backend("herm", {}, {"create": CREATE}),
+            "agents": Backend("managed-agents"),
         }
         super().__init__(journal, backends, **options)
 

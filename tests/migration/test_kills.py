@@ -25,7 +25,7 @@ pytestmark = pytest.mark.pages
 
 SESSIONS = 6
 KILLS = 8
-BACKENDS = ("old", "new", "engine", "engine2", "herm")
+BACKENDS = ("old", "new", "engine", "engine2", "herm", "agents")
 
 Log = list[dict[str, Any]]
 
@@ -39,7 +39,8 @@ class Served:
         config = folder / "dragoman.toml"
         tables = "".join(
             f'[[backends]]\nname = "{name}"\ndialect = "{backend.dialect}"\n'
-            f'url = "{house.backend_url(name)}"\ncreate = {{ agent = "agent_K4" }}\n'
+            f'url = "{house.backend_url(name)}"\n'
+            f'create = {{ agent = "agent_K4", environment_id = "env_2b" }}\n'
             for name, backend in house.backends.items()
         )
         config.write_text(

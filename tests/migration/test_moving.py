@@ -56,11 +56,12 @@ async def test_the_next_message_goes_to_the_new_backend_with_what_was_said(
     assert said == "And the cat?"
 
 
-async def test_a_session_that_moved_goes_on_after_a_restart(start: Start[House]) -> None:
+@pytest.mark.parametrize("to", ["herm", "agents"])
+async def test_a_session_that_moved_goes_on_after_a_restart(start: Start[House], to: str) -> None:
     house = await start("sqlite")
     session = await house.eve_client("old", style="S").create("My dog is called Rex.")
     await session.read_turn()
-    await move(house.sessions, session.session_id, to="herm", by="me")
+    await move(house.sessions, session.session_id, to=to, by="me")
     await house.restart()
     await session.send("What is my dog called?")
     turn = await session.read_turn()
@@ -93,6 +94,26 @@ async def test_what_was_said_elsewhere_goes_along_when_a_session_is_taken_back(
     # And what was taken back before is not taken back again.
     with pytest.raises(DragomanError, match="nothing to take back"):
         await roll_back(house.sessions, session.session_id, by="me")
+
+
+async def test_what_was_said_elsewhere_goes_along_to_managed_agents(start: Start[House]) -> None:
+    house = await start()
+    session = await house.eve_client("agents", style="S").create("My dog is called Rex.")
+    await session.read_turn()
+    await move(house.sessions, session.session_id, to="engine", by="me")
+    await session.send("My cat is called Tom.\nscript: text")
+    await session.read_turn()
+    await roll_back(house.sessions, session.session_id, by="me")
+    await session.send("What are they called?")
+    turn = await session.read_turn()
+    assert "(turn 2)" in (turn.text or "")
+    assert [one["message"] for one in turn.data("message.received")] == ["What are they called?"]
+    assert len(house.bodies("agents", "create")) == 1
+    (event,) = json.loads(house.bodies("agents", "send")[-1])["events"]
+    history, said = (block["text"] for block in event["content"])
+    assert said == "What are they called?"
+    assert "Tom" in history
+    assert "Rex" not in history
 
 
 async def test_two_moves_are_taken_back_one_after_the_other(start: Start[House]) -> None:
@@ -154,8 +175,8 @@ async def test_a_session_that_was_taken_back_before_it_said_anything_gives_all_l
     assert "Tom" in said
 
 
-@pytest.mark.parametrize("to", ["new", "engine", "herm"])
-@pytest.mark.parametrize("face", ["eve", "engine", "herm"])
+@pytest.mark.parametrize("to", ["new", "engine", "herm", "agents"])
+@pytest.mark.parametrize("face", ["eve", "engine", "herm", "managed-agents"])
 async def test_requests_of_both_backends_are_answered(
     start: Start[House], face: str, to: str
 ) -> None:
@@ -250,7 +271,8 @@ async def test_a_message_that_the_new_backend_did_not_get_leaves_the_history_for
     assert said.endswith("What is it called now?")
 
 
-async def test_files_go_over_where_the_new_backend_takes_them(start: Start[House]) -> None:
+@pytest.mark.parametrize("to", ["new", "agents"])
+async def test_files_go_over_where_the_new_backend_takes_them(start: Start[House], to: str) -> None:
     house = await start()
     picture = {
         "type": "file",
@@ -264,7 +286,7 @@ async def test_files_go_over_where_the_new_backend_takes_them(start: Start[House
     would = await move(house.sessions, session.session_id, to="herm", dry_run=True, by="me")
     (lost,) = [one for one in would.history if one.fidelity == "dropped"]
     assert (lost.what, "only text is carried" in lost.why) == ("file `rex.png`", True)
-    await move(house.sessions, session.session_id, to="new", by="me")
+    await move(house.sessions, session.session_id, to=to, by="me")
     await session.send("What is it?")
     turn = await session.read_turn()
     # The backend tells of the file, and the frontend's own message is what it said.
@@ -357,7 +379,25 @@ async def test_a_second_move_to_a_backend_begins_a_conversation_of_its_own(
     assert tasks == [live.id, f"{live.id}-3"]
 
 
-async def test_the_new_backend_is_told_how_the_session_was_made(start: Start[House]) -> None:
+async def test_a_second_move_to_managed_agents_begins_a_session_of_its_own(
+    start: Start[House],
+) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="agents", dialect="eve")
+    for to in ("engine", "agents"):
+        await say(live, "script: text")
+        await settled(live)
+        await move(house.sessions, live.id, to=to, by="me")
+    await say(live, "Hello")
+    await settled(live)
+    assert (await house.texts(live.id))[-1].endswith("(turn 1)")
+    assert len(house.bodies("agents", "create")) == 2
+
+
+@pytest.mark.parametrize("to", ["herm", "agents"])
+async def test_the_new_backend_is_told_how_the_session_was_made(
+    start: Start[House], to: str
+) -> None:
     house = await start()
     live = await house.sessions.create(
         owner="local", route="old", dialect="herm", title="Before", metadata={"team": "blue"}
@@ -367,10 +407,10 @@ async def test_the_new_backend_is_told_how_the_session_was_made(start: Start[Hou
     update = cmd.UpdateSession(title="Now")
     await live.submit([update], by="local", face="herm")
     await settled(live)
-    await move(house.sessions, live.id, to="herm", by="me")
+    await move(house.sessions, live.id, to=to, by="me")
     await say(live, "Hello")
     await settled(live)
-    (created,) = [json.loads(body) for body in house.bodies("herm", "create")]
+    (created,) = [json.loads(body) for body in house.bodies(to, "create")]
     assert (created["title"], created["metadata"]) == ("Now", {"team": "blue"})
 
 
@@ -434,15 +474,18 @@ async def test_a_dialect_that_reads_it_first_now_is_shown_the_backend_of_now(
     assert agents == {"eve": "old", "herm": "engine"}
 
 
-async def test_a_backend_is_read_on_when_its_session_comes_back(start: Start[House]) -> None:
+@pytest.mark.parametrize("backend", ["herm", "agents"])
+async def test_a_backend_is_read_on_when_its_session_comes_back(
+    start: Start[House], backend: str
+) -> None:
     """Also before anybody says something: an agent may speak by itself."""
     house = await start()
-    live = await house.sessions.create(owner="local", route="herm", dialect="herm")
+    live = await house.sessions.create(owner="local", route=backend, dialect="herm")
     await say(live, "Hello")
     await settled(live)
 
     def streams() -> int:
-        return sum(one.route == "stream" for one in house.scripted["herm"].received)
+        return sum(one.route == "stream" for one in house.scripted[backend].received)
 
     await move(house.sessions, live.id, to="engine", by="me")
     before = streams()
