@@ -33,16 +33,21 @@ from proxy import cli
 from tests.test_project import REPOSITORY
 
 WIRE = REPOSITORY / "fixtures" / "wire"
-MEDIA = {"eve": "application/x-ndjson", "herm": "text/event-stream", "engine": "text/event-stream"}
+MEDIA = {
+    "eve": "application/x-ndjson",
+    **dict.fromkeys(("herm", "engine", "managed-agents"), "text/event-stream"),
+}
 TARGETS = {
     "eve": "/eve/v1/session/s1/stream",
     "herm": "/v1/sessions/s1/events/stream",
     "engine": "/execute",
+    "managed-agents": "/v1/sessions/s1/events/stream",
 }
 BODIES = {
     "eve": WIRE / "eve/eve-0.80.1/server/approval-approve.01.ndjson",
     "herm": WIRE / "herm/03-confirmation.sse",
     "engine": WIRE / "engine/02-thinking-and-tool.sse",
+    "managed-agents": WIRE / "managed-agents/live/02-confirmations.sse",
 }
 
 How = Literal["ended", "broke", "left"]
@@ -129,8 +134,8 @@ def outcomes(verdict: Verification) -> list[tuple[str, str]]:
 BOTH = "the log and the backend's bodies"
 
 
-@pytest.mark.parametrize("face", ["eve", "herm", "engine"])
-@pytest.mark.parametrize("dialect", ["eve", "herm", "engine"])
+@pytest.mark.parametrize("face", [*BODIES])
+@pytest.mark.parametrize("dialect", [*BODIES])
 def test_a_capture_with_both_sides_and_its_log_is_the_same(dialect: str, face: str) -> None:
     made = backend_of(dialect)
     log = log_in(made)
@@ -143,7 +148,7 @@ def test_a_capture_with_both_sides_and_its_log_is_the_same(dialect: str, face: s
     assert verdict.outcome == "same"
 
 
-@pytest.mark.parametrize("dialect", ["eve", "herm", "engine"])
+@pytest.mark.parametrize("dialect", [*BODIES])
 def test_a_log_that_says_something_else_than_the_bodies_differs(dialect: str) -> None:
     made = backend_of(dialect)
     made.log(with_text(log_in(made), " And more."))
@@ -155,7 +160,7 @@ def test_a_log_that_says_something_else_than_the_bodies_differs(dialect: str) ->
     assert verify(made.capture, None, ["text.completed.text"]).outcome == "same"
 
 
-@pytest.mark.parametrize("face", ["eve", "herm", "engine"])
+@pytest.mark.parametrize("face", [*BODIES])
 def test_a_frontend_that_was_told_something_else_differs(face: str) -> None:
     made = backend_of("engine")
     log = log_in(made)

@@ -53,6 +53,7 @@ __all__ = ["backgrounds"]
 pytestmark = pytest.mark.usefixtures("backgrounds")
 
 DIALECTS = ("herm", "eve", "engine")
+BACKENDS = (*DIALECTS, "managed-agents")
 READ = {
     "herm": "/v1/sessions/{}/events",
     "eve": "/eve/v1/session/{}/stream?follow=0",
@@ -167,7 +168,7 @@ async def ask_engine(
         return answer.status, read
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("face", DIALECTS)
 async def test_a_conversation_with_an_approval_is_recorded_on_both_sides(
     tmp_path: Path, face: str, backend: str
@@ -209,7 +210,7 @@ async def test_a_conversation_with_an_approval_is_recorded_on_both_sides(
         )
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 async def test_a_frontend_reads_what_its_exchange_says_that_was_written(
     tmp_path: Path, backend: str
 ) -> None:
@@ -233,7 +234,7 @@ async def test_a_frontend_reads_what_its_exchange_says_that_was_written(
         assert times == sorted(times)
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("face", ["herm", "eve"])
 async def test_a_live_reader_gets_what_its_exchange_says_that_was_written(
     tmp_path: Path, face: str, backend: str
