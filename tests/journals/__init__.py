@@ -1,8 +1,9 @@
 """Journals as a killed process left them, kept of each release: today's code goes on with them.
 
-`python -m tests.journals --write NAME` makes one: it starts a proxy over scripted backends, brings
-a session of each pair into each state that `tests.journals.cases` names, and copies the journal's
-files while all that is under way. `tests/test_journals.py` opens every one that is kept.
+`python -m tests.journals --write NAME [BACKEND ...]` makes one: it starts a proxy over scripted
+backends, brings a session of each pair into each state that `tests.journals.cases` names, and
+copies the journal's files while all that is under way. `tests/test_journals.py` opens every one
+that is kept.
 
 | file | what it is |
 |---|---|

@@ -1,4 +1,4 @@
-"""Make a fixture of a journal: `python -m tests.journals --write NAME`."""
+"""Make a fixture of a journal: `python -m tests.journals --write NAME [BACKEND ...]`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ import time
 from pathlib import Path
 
 from tests.journals.fixture import FOLDER, load, write
+from tests.journals.house import BACKENDS
 
 
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.journals", description=__doc__)
     parser.add_argument("--write", metavar="NAME", required=True, help="a release, or a commit")
-    name = parser.parse_args().write
+    parser.add_argument("backends", nargs="*", metavar="BACKEND", help="all without")
+    given = parser.parse_args()
+    name, names = given.write, given.backends or list(BACKENDS)
+    if unknown := [one for one in names if one not in BACKENDS]:
+        parser.error(f"there is no backend `{unknown[0]}`; there are: {', '.join(BACKENDS)}")
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         parser.error("a name has letters, digits, `.`, `_` and `-`")
     folder = FOLDER / name
@@ -28,7 +33,7 @@ def main() -> int:
     logging.disable(logging.WARNING)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        asyncio.run(write(folder, Path(scratch)))
+        asyncio.run(write(folder, Path(scratch), names))
     sessions = len(load(folder).talks)
     size = sum(file.stat().st_size for file in folder.iterdir())
     seconds = time.monotonic() - begun

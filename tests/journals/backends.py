@@ -9,7 +9,7 @@ import base64
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -22,6 +22,7 @@ from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Faults, Silence, Status
 from proxy.scripted.herm import HERM, create_herm_app
+from proxy.scripted.managed_agents import MANAGED_AGENTS, create_managed_agents_app
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.serving import HOST, close, serve
 from tests.support.waiting import until
@@ -33,7 +34,8 @@ START = 1_767_225_600_000
 
 SEED = 5
 
-AGENT = {"agent": "agent_K4"}
+OWN_HEADERS = ("anthropic-beta", "anthropic-version")
+"""Without these a service of Managed Agents refuses a request."""
 
 LOST = Silence(done=False)
 
@@ -66,8 +68,7 @@ class Scripted:
     @property
     def settings(self) -> Any:
         """Its table in the configuration."""
-        more: dict[str, Any] = {"create": AGENT} if self.dialect == "herm" else {}
-        return backend_settings(self.name, self.dialect, f"http://{HOST}:{self.port}", **more)
+        return backend_settings(self.name, self.dialect, f"http://{HOST}:{self.port}")
 
     async def start(self) -> None:
         """Serve it."""
@@ -84,6 +85,9 @@ class Scripted:
             case "herm":
                 app = create_herm_app(**options)
                 self.state = app[HERM]
+            case "managed-agents":
+                app = create_managed_agents_app(**options)
+                self.state = app[MANAGED_AGENTS]
             case _:
                 ids, variant = SeededIds(SEED), EveVariant(self.generation)
                 app = create_eve_app(**options, ids=ids, variant=variant)
@@ -109,6 +113,7 @@ class Scripted:
                     "path": request.path_qs,
                     "host": request.host,
                     "type": request.headers.get("Content-Type", ""),
+                    "own": {k: v for k, v in request.headers.items() if k in OWN_HEADERS},
                     "body": base64.b64encode(body).decode(),
                 }
             )
@@ -163,6 +168,7 @@ class Scripted:
             credential.header: credential.value,
             "Host": step["host"],
             "Content-Type": step["type"],
+            **step.get("own", {}),
         }
         url = f"http://{HOST}:{self.port}{step['path']}"
         body = base64.b64decode(step["body"])
@@ -208,6 +214,8 @@ class Scripted:
         """The messages that it has taken, of all its sessions."""
         if self.dialect == "engine":
             return list(_executed(self.steps))
+        if self.dialect == "managed-agents":
+            return list(_posted(self.state.talks.values()))
         values = (json.loads(item) for history in self.histories().values() for item in history)
         if self.dialect == "herm":
             return [
@@ -229,6 +237,8 @@ def _log(dialect: str, talk: Any) -> Sequence[Any]:
             log: Sequence[Any] = talk.buffer
         case "herm":
             log = talk.entries
+        case "managed-agents":
+            log = [one for thread in talk.threads.values() for one in thread.streamed]
         case _:
             log = talk.log
     return log
@@ -241,6 +251,8 @@ def _history(dialect: str, talk: Any) -> Iterator[bytes]:
                 yield b"%d %b" % (entry.stamp, entry.data)
             case "herm":
                 yield json.dumps(entry.envelope, sort_keys=True).encode()
+            case "managed-agents":
+                yield json.dumps(entry.data, sort_keys=True).encode()
             case _:
                 yield entry.data
 
@@ -255,3 +267,11 @@ def _executed(steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             lost = False
         elif step.get("route") == "execute":
             lost = True
+
+
+def _posted(talks: Iterable[Any]) -> Iterator[str]:
+    """Yield the messages that sessions of Managed Agents have taken, also those that are queued."""
+    for talk in talks:
+        for stored in talk.primary.stored:
+            if stored.event["type"] == "user.message":
+                yield "".join(block["text"] for block in stored.event["content"])

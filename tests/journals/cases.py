@@ -19,9 +19,9 @@ RUN_S = 0.35
 SLOW = "script: slow 12"
 
 # The routes by which each backend takes what a client says.
-POST = {"herm": "post", "eve": "message", "engine": "execute"}
-ANSWER = {"herm": "post", "eve": "message", "engine": "respond"}
-STOP = {"herm": "post", "eve": "cancel"}
+POST = {"herm": "post", "eve": "message", "engine": "execute", "managed-agents": "send"}
+ANSWER = {"herm": "post", "eve": "message", "engine": "respond", "managed-agents": "send"}
+STOP = {"herm": "post", "eve": "cancel", "managed-agents": "send"}
 
 LATER = {
     "herm": (429, 7, None),
@@ -30,6 +30,7 @@ LATER = {
         None,
         '{"ok":false,"code":"session_not_ready","error":"Not ready to accept messages."}',
     ),
+    "managed-agents": (429, 7, None),
 }
 """What a backend says to a message that is to come again later."""
 
@@ -264,7 +265,7 @@ STOPPED: dict[str, Case] = {
 }
 
 BEHIND = Case(behind, lambda live: asks(live) and pends(live))
-"""For an Engine and an eve of generation T: a message withdraws nothing there."""
+"""For Managed Agents, an Engine and an eve of generation T: a message withdraws nothing there."""
 
 OF_BACKENDS: dict[str, dict[str, Case]] = {
     "herm": {
@@ -284,6 +285,14 @@ OF_BACKENDS: dict[str, dict[str, Case]] = {
         "refused": Case(refused, comes_again),
     },
     "engine": {"behind": BEHIND},
+    "managed-agents": {
+        **STOPPED,
+        "behind": BEHIND,
+        "child": Case(child, ticks),
+        "child asks": Case(child_asks, asks),
+        "custom": Case(custom, asks),
+        "refused": Case(refused, comes_again),
+    },
 }
 
 
@@ -296,4 +305,8 @@ def cases_of(face: str, backend: str, dialect: str) -> dict[str, Case]:
         if backend == "eve-t":
             cases["behind"] = BEHIND
         return cases if face == "eve" else {}
-    return {**EVERYWHERE, **OF_BACKENDS[dialect]}
+    cases = {**EVERYWHERE, **OF_BACKENDS[dialect]}
+    if dialect == "managed-agents":
+        # It asks no questions.
+        del cases["question"]
+    return cases

@@ -34,6 +34,7 @@ BACKENDS: Mapping[str, tuple[str, Any]] = {
     "engine": ("engine", "S2"),
     "eve-t": ("eve", "T"),
     "eve-s1": ("eve", "S1"),
+    "managed-agents": ("managed-agents", "S2"),
 }
 """The backends by name: dialect and, of an eve, generation."""
 
