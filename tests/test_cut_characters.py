@@ -35,6 +35,10 @@ def engine(name: str, **payload: object) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), json.dumps(payload).encode())
 
 
+def agents(kind: str, **members: object) -> bytes:
+    return b"event: message\ndata: %b\n\n" % json.dumps({"type": kind, **members}).encode()
+
+
 def words(number: int, text: str) -> bytes:
     content = [{"type": "text", "text": text}]
     return herm("agent.message", number, delta=True, content=content)
@@ -44,11 +48,13 @@ BEGIN = {
     "eve": eve("turn.started", sequence=0, turnId="turn_0"),
     "herm": herm("session.status_running", 1),
     "engine": engine("thread_lifecycle", phase="started", task_id="t", turn_id="u"),
+    "managed-agents": agents("session.status_running", id="sevt_1"),
 }
 END = {
     "eve": eve("turn.completed", sequence=0, turnId="turn_0") + eve("session.waiting"),
     "herm": herm("session.status_idle", 90, reason="end_turn"),
     "engine": engine("thread_lifecycle", phase="completed", task_id="t", turn_id="u"),
+    "managed-agents": agents("session.status_idle", id="sevt_9", stop_reason={"type": "end_turn"}),
 }
 
 
@@ -59,8 +65,17 @@ def pieces(dialect: str, *texts: str) -> bytes:
             return b"".join(eve("message.appended", messageDelta=text) for text in texts)
         case "herm":
             return b"".join(words(number, text) for number, text in enumerate(texts, 2))
+        case "managed-agents":
+            started = {"type": "agent.message", "id": "sevt_2"}
+            return agents("event_start", event=started) + b"".join(
+                agents("event_delta", event_id="sevt_2", delta=previewed(text)) for text in texts
+            )
         case _:
             return b"".join(engine("text_delta", text=text) for text in texts)
+
+
+def previewed(text: str) -> dict[str, object]:
+    return {"type": "content_delta", "index": 0, "content": {"type": "text", "text": text}}
 
 
 def read(dialect: str, data: bytes) -> tuple[list[ev.Event], dict[str, int]]:
@@ -158,7 +173,9 @@ def test_halves_are_mended_everywhere_and_known_at_the_ends_of_texts() -> None:
         parse_json(rb'"\ud83d"')
 
 
-@pytest.mark.parametrize(("dialect", "place"), [("eve", 4), ("herm", 4), ("engine", 1)])
+@pytest.mark.parametrize(
+    ("dialect", "place"), [("eve", 4), ("herm", 4), ("engine", 1), ("managed-agents", 4)]
+)
 async def test_a_backend_over_http_cuts_characters(
     tmp_path: Path, dialect: str, place: int
 ) -> None:

@@ -67,6 +67,8 @@ def cut(dialect: str, name: str, payload: dict[str, Any]) -> bytes:
     if dialect == "herm":
         text = json.dumps({"id": f"e-{name}", "type": name, "payload": {"type": name, **payload}})
         return f'event: {name}\ndata: {text[:-2]},"more":"yyy\n\n'.encode()
+    if dialect == "managed-agents":
+        name, payload = "message", {"type": name, "id": f"sevt_{name}", **payload}
     return f'event: {name}\ndata: {json.dumps(payload)[:-1]},"more":"yyy\n\n'.encode()
 
 
@@ -75,12 +77,15 @@ BEGIN = {
     "eve": b'{"type":"turn.started","data":{"sequence":0,"turnId":"turn_0"}}\n',
     "herm": b'event: session.status_running\ndata: {"id":"e1","payload":{}}\n\n',
     "engine": b'event: thread_lifecycle\ndata: {"phase":"started","task_id":"t","turn_id":"u"}\n\n',
+    "managed-agents": b'data: {"id":"sevt_1","type":"session.status_running"}\n\n',
 }
 ASK = "interaction.requested"
 CALL = {"kind": "tool-call", "callId": "c1", "toolName": "x"}
 ASKED = {"requestId": "r", "kind": "tool-approval", "action": CALL}
 ENDED = {"phase": "completed", "task_id": "t", "turn_id": "u"}
 IDLE = {"reason": "end_turn"}
+RESTS = {"stop_reason": {"type": "end_turn"}}
+USE = {"name": "x", "input": {}, "evaluated_permission": "ask"}
 ENDS: list[tuple[str, str, dict[str, Any], str]] = [
     ("eve", "turn.completed", T, "turn.ended"),
     ("eve", "turn.failed", {**T, "code": "c"}, "turn.ended"),
@@ -119,6 +124,9 @@ ENDS: list[tuple[str, str, dict[str, Any], str]] = [
         "interaction.requested",
     ),
     ("engine", "tool_result", {"tool_call_id": "c1"}, "tool.returned"),
+    ("managed-agents", "session.status_idle", RESTS, "turn.ended"),
+    ("managed-agents", "agent.tool_use", USE, "tool.called"),
+    ("managed-agents", "agent.tool_result", {"tool_use_id": "c1"}, "tool.returned"),
 ]
 
 
@@ -155,6 +163,7 @@ LIVE = {
     "eve": cut("eve", "turn.failed", T)[:-1] + MORE + b'"}}\n',
     "herm": cut("herm", "session.status_idle", IDLE)[:-2] + MORE + b"\n\n",
     "engine": cut("engine", "thread_lifecycle", {"phase": "completed"})[:-2] + MORE + b"\n\n",
+    "managed-agents": cut("managed-agents", "session.status_idle", RESTS)[:-2] + MORE + b"\n\n",
 }
 
 
@@ -203,6 +212,7 @@ RESULTS = [
     ("eve", "action.result", {**T, "result": CALL}),
     ("herm", "agent.tool_result", {"tool_use_id": "c1"}),
     ("engine", "tool_result", {"tool_call_id": "c1"}),
+    ("managed-agents", "agent.tool_result", {"tool_use_id": "c1"}),
 ]
 
 

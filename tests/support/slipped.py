@@ -17,7 +17,11 @@ from tests.support.watched import Watched, watched
 
 __all__ = ["conversation", "slipped"]
 
-STREAM = {"engine": "execute", "herm": "stream", "eve": "stream"}
+STREAM = {"engine": "execute", "herm": "stream", "eve": "stream", "managed-agents": "stream"}
+CREATE = {
+    "herm": 'create = { agent = "agent_K4" }',
+    "managed-agents": 'create = { agent = "agent_9Q", environment_id = "env_2b" }',
+}
 
 
 @contextlib.asynccontextmanager
@@ -27,8 +31,8 @@ async def slipped(
     """A Dragoman before a backend whose stream has these bytes in it."""
     faults = Faults({(STREAM[dialect], 1): Garbage(place, data)})
     backend = BACKENDS[dialect](ScriptedOptions(pace=0.0, faults=faults))
-    create = 'create = { agent = "agent_K4" }' if dialect == "herm" else ""
     async with served(backend) as url:
+        create = CREATE.get(dialect, "")
         table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{create}\n'
         async with watched(folder, f"{table}{settings}\n") as dragoman:
             yield dragoman
