@@ -11,7 +11,7 @@ const TO_STOP = 3000;
 const TO_RELOAD = 120;
 const TO_RESTART = 400;
 /** The Engine has no way to stop a turn: there it is waited for. */
-const UNSTOPPABLE = 40;
+const UNSTOPPABLE = 100;
 
 const ticksToStop = ({ route }) => (route === "engine" ? UNSTOPPABLE : TO_STOP);
 
