@@ -8,7 +8,7 @@ const APPROVE = "script: approve";
 const TO_STOP = 3000;
 const TO_RESTART = 400;
 /** The Engine has no way to stop a turn: there it is waited for. */
-const UNSTOPPABLE = 40;
+const UNSTOPPABLE = 100;
 
 /** The client that has no thread, but the history in each request. */
 const BY_HISTORY = "agent-framework 1.7.0";
