@@ -101,11 +101,12 @@ def answered(w: EventWriter, event: ev.InteractionAnswered) -> None:
 
 def resolved(w: EventWriter, event: ev.InteractionResolved) -> None:
     """End a use that was made for a request, and keep which it was."""
-    taken = inputs.take_up(w, event, request=event.request_id)
+    inputs.take_up(w, event, request=event.request_id)
+    ours = any(one.request == event.request_id for one in w.s.inputs.values())
     record = w.s.requests.pop(event.request_id, None)
     if record is None:
         return
-    if not taken and event.native is not None and event.native.type == "user.tool_confirmation":
+    if not ours and event.native is not None and event.native.type == "user.tool_confirmation":
         _answered_elsewhere(w, event, record)
     own = w.is_own(event) or (w.is_primary and record.thread == w.thread)
     told = record.type == "agent.custom_tool_use" and event.outcome == "answered"

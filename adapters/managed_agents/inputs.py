@@ -151,15 +151,13 @@ def received(w: EventWriter, event: ev.MessageReceived | ev.GuidanceReceived) ->
         w.write(event, "user.message", {"content": content})
 
 
-def take_up(w: EventWriter, event: ev.Event, request: str | None = None) -> bool:
+def take_up(w: EventWriter, event: ev.Event, request: str | None = None) -> None:
     """Write what was given before something that it caused: the answer to a request, or all answers
-    and stops. Say whether there was something."""
-    before = len(w.s.waiting)
+    and stops."""
     for name in list(w.s.waiting):
         record = w.s.inputs[name]
         if record.kind not in ("message", "steer", "outcome") and request in (None, record.request):
             _take(w, event, name)
-    return len(w.s.waiting) < before
 
 
 def _take(w: EventWriter, event: ev.Event, name: str) -> None:

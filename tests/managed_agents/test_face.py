@@ -420,6 +420,22 @@ async def test_the_agent_of_the_service_is_the_agent_of_the_session(same: Face) 
     assert talk.id
 
 
+@pytest.mark.parametrize("script", ["approve", "custom"])
+async def test_an_answer_to_the_service_is_shown_once(same: Face, script: str) -> None:
+    client = same.client
+    session = (await client.create())["id"]
+    use = use_of(await play(client, session, message(f"script: {script}")))
+    answer = confirm(use)
+    if script == "custom":
+        content = [{"type": "text", "text": "12"}]
+        answer = {"type": "user.custom_tool_result", "custom_tool_use_id": use, "content": content}
+    seen = await play(client, session, answer)
+    types = [event["type"] for event in await client.events(session)]
+    assert types.count(answer["type"]) == 1
+    assert [event["type"] for event in seen].count(answer["type"]) == 1
+    assert types.count("agent.tool_result") == (script == "approve")
+
+
 async def test_an_answer_of_another_application_is_shown_as_it_was_given(same: Face) -> None:
     client = same.client
     session = (await client.create())["id"]

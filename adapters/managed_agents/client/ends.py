@@ -108,7 +108,7 @@ class Denial:
         return True
 
     def listed(self, s: AgentsState) -> None:
-        """Hear that the list is read."""
+        """Ask again, now that the list is read."""
         if self.asks and s.session is not None:
             self.asks = False
             s.calls.append(posts.look(s.session))

@@ -35,7 +35,7 @@ def create(
     is open.
 
     Raises:
-        NotSupported: nobody says of which agent, or where.
+        NotSupported: no agent or no environment is known.
     """
     agent = settings.get("agent") or made.get("agent")
     environment = settings.get("environment_id") or made.get("environment")
