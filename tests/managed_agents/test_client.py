@@ -500,6 +500,25 @@ def test_an_interrupt_of_a_session_that_rests_means_nothing_for_the_next_turn(
     assert [e.outcome for e in driver.of(ev.TurnEnded)] == ["completed", "completed"]
 
 
+def test_an_interrupt_of_another_application_counts_once_it_has_its_time(driver: Driver) -> None:
+    interrupt = driver.event("user.interrupt")
+    driver.show({**interrupt, "processed_at": None})
+    driver.show(interrupt)
+    driver.rest()
+    assert driver.of(ev.TurnEnded)[0].outcome == "interrupted"
+
+
+def test_an_interrupt_while_a_child_rests_does_not_cancel_it(driver: Driver) -> None:
+    with_child(driver)
+    child = {"session_thread_id": "sthr_c", "agent_name": "Reader"}
+    driver.feed("session.thread_status_running", "sthr_c", **child)
+    driver.feed("session.thread_status_idle", "sthr_c", **child, stop_reason=END)
+    driver.rest()
+    driver.feed("user.interrupt")
+    driver.feed("session.thread_status_terminated", **child)
+    assert [ended.status for ended in driver.of(ev.ThreadEnded)] == ["completed"]
+
+
 def test_an_interrupt_with_an_empty_id_is_seen_each_time(driver: Driver) -> None:
     for turn in (1, 2):
         driver.feed("user.interrupt", id="", session_thread_id="-" if turn else "")
