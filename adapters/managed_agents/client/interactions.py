@@ -32,7 +32,7 @@ def ask(s: AgentsState, thread: AgentThread, use_id: str, native: ev.NativeRef) 
     """Ask for what an open use waits for: a permission, or the result of what the application
     runs. A child's is shown on the session too."""
     use = thread.uses.get(use_id)
-    if use_id in s.asks.open or use_id in s.over:
+    if use_id in s.asks.open:
         return []
     result = use is not None and (use.custom or use.permission == "allow")
     kind: ev.InteractionKind = "tool_result" if result else "approval"
