@@ -29,6 +29,8 @@ from adapters.herm.client import HermClient
 from adapters.herm.probe import PROBE as PROBE_HERM
 from adapters.herm.server import HermEncoder
 from adapters.herm.wire import DELTAS as HERM_DELTAS
+from adapters.hermes_agent.client import HermesHooksClient
+from adapters.hermes_agent.deliveries import RECEIVER as RECEIVE_HERMES
 from adapters.managed_agents import routes as managed_agents
 from adapters.managed_agents.captured import CAPTURED as MANAGED_AGENTS
 from adapters.managed_agents.client import ManagedAgentsClient
@@ -103,6 +105,9 @@ DIALECTS: dict[str, Dialect] = {
         # Its hooks are sent to us: such a backend has no address.
         Dialect(
             "hermes-agent",
+            client=HermesHooksClient,
+            receiver=RECEIVE_HERMES,
+            key_header=RECEIVE_HERMES.signature,
             url_schemes=("http", "https", "ws", "wss"),
             other_urls=("hooks:",),
         ),

@@ -10,6 +10,7 @@ from adapters.captures.dialect import CaptureFormat
 from adapters.captures.secrets import DeltaFormat
 from adapters.contract.faces import Face
 from adapters.contract.probing import Probe
+from adapters.contract.receiving import Receiver
 from adapters.model.base import ClientCodec, Encoder
 
 Only = Literal["frontends", "backends"]
@@ -24,8 +25,9 @@ class Dialect:
     settings of one. `only` says that a protocol has one side by nature: `frontends` that nobody is
     a backend of it, `backends` that nobody talks to it. What is not built and not excluded by
     `only` is still to come. `captured` says what is known of its captures, `probe` what a backend
-    is asked by `dragoman check`. `deltas` are its frames that have more of a text: a secret may be
-    spelled by several.
+    is asked by `dragoman check`. `receiver` reads what backends send by themselves, of a dialect
+    whose backends call us: they have no address. `deltas` are its frames that have more of a text:
+    a secret may be spelled by several.
 
     Of its backends: `silence_seconds` is how long an open stream may bring no byte before it is
     taken for dead, where the configuration does not say. `chosen_names` says that a backend knows a
@@ -46,6 +48,7 @@ class Dialect:
     only: Only | None = None
     captured: CaptureFormat | None = None
     probe: Probe | None = None
+    receiver: Receiver | None = None
     deltas: tuple[DeltaFormat, ...] = ()
     silence_seconds: float = 60.0
     chosen_names: bool = False

@@ -240,6 +240,12 @@ MALFORMED = Counter(
     registry=REGISTRY,
 )
 
+DELIVERIES = Counter(
+    "dragoman_deliveries",
+    "What backends sent by themselves, by what became of it.",
+    ("backend", "outcome"),
+    registry=REGISTRY,
+)
 RESUMED = Counter(
     "dragoman_sessions_resumed",
     "Sessions with work under way that the start found.",

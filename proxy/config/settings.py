@@ -57,6 +57,9 @@ CLIENT_VARIABLES = frozenset({"DRAGOMAN_CONFIG", "DRAGOMAN_URL", "DRAGOMAN_KEY"}
 LOCAL = "local"
 """The name of everybody while no keys are configured, and the owner of the sessions made then."""
 
+OWNER = "owner:"
+"""What stands before the name of the key that owns the sessions of a backend which calls us."""
+
 SHADOWS = "(shadows)"
 """The owner of shadows: no key can have this name, so no frontend ever sees one."""
 
@@ -199,10 +202,8 @@ def _journal_url(text: str) -> str:
 
 
 def _adopt(text: str) -> str:
-    if text.startswith("owner:"):
-        raise ValueError("sessions that existed before cannot be adopted yet: write `never`")
-    if text != "never":
-        raise ValueError("is not a way to adopt sessions: write `never`")
+    if text != "never" and not is_name(text.removeprefix(OWNER)):
+        raise ValueError("is not a way to adopt sessions: write `never` or `owner:KEY`")
     return text
 
 
@@ -434,6 +435,9 @@ class BackendSettings(Table):
         problems: list[tuple[Place, str]] = []
         if why := wrong_url(self.url, self.dialect):
             problems.append((("url",), why))
+        if self.adopt != "never" and DIALECTS[self.dialect].receiver is None:
+            why = "sessions that existed before cannot be adopted yet: write `never`"
+            problems.append((("adopt",), why))
         for dialect in DIALECTS.values():
             for name in sorted(dialect.backend_settings - DIALECTS[self.dialect].backend_settings):
                 if getattr(self.settings, name) is not None:
@@ -446,6 +450,11 @@ class BackendSettings(Table):
     def own_route(self) -> RouteSettings:
         """The route that every backend is by itself; each request asks for it several times."""
         return RouteSettings(name=self.name, backends=(Share(name=self.name),))
+
+    @property
+    def owner(self) -> str:
+        """Whose the sessions are that a backend begins by itself."""
+        return LOCAL if self.adopt == "never" else self.adopt.removeprefix(OWNER)
 
     @property
     def credential(self) -> Credential | None:
@@ -705,6 +714,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
             if name not in routes:
                 place = ("keys", at, "backends", number)
                 yield place, f"there is no backend or route `{name}`{nearest(name, routes)}"
+    yield from _unowned_deliveries(settings)
     yield from _misnamed_captures(settings)
     yield from _misnamed_tasks(settings)
     yield from _wrong_shadows(settings)
@@ -730,6 +740,34 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
                         "add [[keys]], or listen on 127.0.0.1"
                     ),
                 )
+
+
+def _unowned_deliveries(settings: Settings) -> Iterator[tuple[Place, str]]:
+    """Yield the backends that call us and whose sessions would be nobody's, or anybody's."""
+    for at, backend in enumerate(settings.backends):
+        receiver = DIALECTS[backend.dialect].receiver
+        if receiver is None:
+            continue
+        owner = backend.owner
+        if not settings.keys:
+            if owner != LOCAL:
+                why = f"there is no key `{owner}`: without [[keys]] write `never`"
+                yield ("backends", at, "adopt"), why
+            continue
+        key = settings.key(owner)
+        if backend.adopt == "never":
+            why = "must name the key that owns the sessions which this backend sends: `owner:KEY`"
+            yield ("backends", at, "adopt"), why
+        elif key is None or key.admin:
+            names = [one.name for one in settings.keys if not one.admin]
+            why = f"there is no key `{owner}` for frontends{nearest(owner, names)}"
+            yield ("backends", at, "adopt"), why
+        if backend.auth is None:
+            why = (
+                "is missing: other machines reach this server, so deliveries must be signed; write "
+                f'`auth = {{ header = "{receiver.signature}", env = "VARIABLE" }}`'
+            )
+            yield ("backends", at, "auth"), why
 
 
 def _misnamed_captures(settings: Settings) -> Iterator[tuple[Place, str]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from adapters.model import events as ev
-from adapters.model.base import Call, ClientCodec, CloseReason, Response
+from adapters.model.base import Call, ClientCodec, CloseReason, Request, Response
 from adapters.model.file_body import FileBody
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.framing import TORN, FrameTooLarge
@@ -39,6 +39,9 @@ from proxy.upstream.reconnect import Attempts, Backoff
 BACKLOG_BYTES = 8 * 1024 * 1024
 """Bytes waiting for the disk above which backends are not read on: a fraction of a second of a fast
 disk."""
+
+DELIVERED = Call("delivered", Request("POST", "/"))
+"""Stands for the stream of what a backend sends by itself."""
 
 SLICE_FRAMES = 64
 """Frames that are decoded and stored at once. Others have their turn between."""
@@ -350,6 +353,12 @@ class InboundReader:
             now, held = self.log.time(), self.log.held
             tail = held.data(stream.tail) if held.active else stream.tail
             self.log.hear(self.codec.garbage(call, tail, TORN, now))
+
+    async def receive(self, frame: bytes) -> None:
+        """Take what the backend sends by itself."""
+        await self._disk()
+        self._take(DELIVERED, [frame])
+        self.callbacks.go_on()
 
     async def _take_slowly(self, call: Call, frames: Frames) -> None:
         """Take many frames, or some while the disk is behind: others have their turn between."""

@@ -308,7 +308,8 @@ class Session:
             self._feeds.fix([new.codec])
         for event in first:
             self._log.made(event)
-        self.feed(self.row.dialect)
+        if new.codec is not None:
+            self.feed(self.row.dialect)
         self.used_at = self.context.clock.monotonic()
         origin = Origin(by, self.row.dialect, trace=traces.current.get())
         return await self._acceptor.submit(
@@ -389,6 +390,20 @@ class Session:
         self._scope.check_usable()
         stored = self._log.emit(events)
         await self._log.until_stored(stored)
+
+    async def receive(self, frame: bytes) -> None:
+        """Take what the backend sends by itself; durable on return.
+
+        Raises:
+            JournalError: it could not be stored, or the session has left memory.
+        """
+        self._scope.check_usable()
+        self.used_at = self.context.clock.monotonic()
+        await self._inbound.receive(frame)
+        reached = self._log.seq
+        while self.last_seq < reached and not self.closed:
+            await self._log.news().wait()
+        self._scope.check_usable()
 
     async def settle(self, *, by: str) -> bool:
         """Bring the session to rest whatever its backend says: the turn ends as failed, what it has

@@ -29,6 +29,7 @@ from proxy.sessions.shares import Shares
 from proxy.upstream.client import Upstream
 from proxy.upstream.findings import Kind
 from proxy.upstream.health import Health
+from proxy.upstream.mailbox import Mailbox
 from proxy.upstream.readiness import Readiness
 
 STRANGERS_BYTES = 2**20
@@ -188,7 +189,9 @@ class Backends:
         """Return the connections to a backend."""
         upstream = self._upstreams.get(backend.name)
         if upstream is None:
-            upstream = self._upstreams[backend.name] = Upstream(
+            receives = DIALECTS[backend.dialect].receiver is not None
+            make = Mailbox if receives else Upstream
+            upstream = self._upstreams[backend.name] = make(
                 self.http,
                 backend.url,
                 _auth(backend),

@@ -83,7 +83,10 @@ class SessionFactory:
             backend, native_id = await self._last_of(wanted.succeeds, backend)
         row = self._new_row(wanted)
         shadow = self.backends.shadow_of(wanted.route)
-        codec = codec_of(wanted.dialect, backend.name, self.faces.get(wanted.dialect, {}))
+        codec = None
+        if DIALECTS[wanted.dialect].encoder is not None:
+            # Else a backend began it, in a dialect that no frontend speaks.
+            codec = codec_of(wanted.dialect, backend.name, self.faces.get(wanted.dialect, {}))
         if native_id is None and DIALECTS[backend.dialect].chosen_names:
             native_id = await self._new_name(row, backend, wanted.aliases)
         submission, succeeds = wanted.submission, wanted.succeeds

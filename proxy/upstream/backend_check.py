@@ -162,6 +162,8 @@ class _BackendCheck:
 
     async def run(self) -> CheckResult:
         backend = self.backend
+        if DIALECTS[backend.dialect].receiver is not None:
+            return self._calls_us()
         probe = DIALECTS[backend.dialect].probe
         first = REACH if probe is None else probe.first.call
         answer = await self._answer(first)
@@ -174,6 +176,17 @@ class _BackendCheck:
         else:
             found = (Finding("ok", backend.url), *await self._further(probe, answer))
         return CheckResult(backend.name, backend.dialect, backend.url, *found)
+
+    def _calls_us(self) -> CheckResult:
+        """Return what is known of a backend that is not asked anything."""
+        backend = self.backend
+        here = Finding("ok", f"it calls this server, at /from/{backend.name}")
+        signed = "its deliveries are signed" if backend.credential else "none is needed"
+        unasked = Finding("not asked", "it is heard when it sends something")
+        return CheckResult(
+            *(backend.name, backend.dialect, backend.url),
+            *(here, Finding("ok", signed), unasked, unasked),
+        )
 
     async def _answer(self, call: Call) -> Response | Finding:
         """Return an answer that says something, or why there is none."""

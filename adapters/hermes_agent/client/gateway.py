@@ -8,7 +8,7 @@ from typing import Any
 
 from adapters.hermes_agent.client import turns
 from adapters.hermes_agent.client.messages import content_of
-from adapters.hermes_agent.client.state import HermesState, HermesThread, Hook, ModelText
+from adapters.hermes_agent.client.state import HermesState, HermesThread, Hook, ModelResult
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import JsonError, int_of, parse_json, text_of
 
@@ -68,5 +68,5 @@ def turn_end(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]
         return []
     text = seen.args.get("response")
     if isinstance(text, str) and text:
-        thread.last = ModelText(f"{thread.turn}:final", text, seen.native, "stop")
+        thread.last = ModelResult(f"{thread.turn}:final", text, seen.native, "stop")
     return turns.end(s, thread, seen.native, "completed", extra=seen.rest("response"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from adapters.hermes_agent import wire
 from adapters.hermes_agent.client import turns
-from adapters.hermes_agent.client.state import HermesState, HermesThread, Hook, ModelText, unknown
+from adapters.hermes_agent.client.state import HermesState, HermesThread, Hook, ModelResult, unknown
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.wire.errors import code_of, cut
@@ -95,7 +95,7 @@ def request_end(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Eve
     text = message.get("content")
     finish = text_of(seen.args.get("finish_reason")) or text_of(response.get("finish_reason"))
     asks = bool(message.get("tool_calls")) or finish == "tool_calls"
-    block = ModelText(
+    block = ModelResult(
         thread.streamed or request,
         text if isinstance(text, str) else "",
         seen.native,
@@ -106,7 +106,13 @@ def request_end(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Eve
     thread.streamed, thread.error = None, None
     thread.told.append(request)
     thread.last = block
-    return out + turns.tell_last(thread) if asks else out
+    if asks:
+        calls = message.get("tool_calls")
+        block.calls = len(calls) if isinstance(calls, list) else 0
+        block.told = True
+        if block.text:
+            out.append(turns.whole_text(thread, block, block.text))
+    return out
 
 
 def request_error(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]:
@@ -146,15 +152,17 @@ def answered(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]
     out = turns.work(s, thread, seen)
     thread.told.append(final)
     text = text_of(seen.args.get("assistant_response"))
+    if thread.last is not None and thread.last.told:
+        out += turns.tell_last(thread)
     if thread.last is None and text is not None:
         # The model call itself was not told.
-        thread.last = ModelText(final, text, seen.native, "stop")
+        thread.last = ModelResult(final, text, seen.native, "stop")
     if thread.last is not None:
         out += _thought(thread, seen, thread.last)
     return out + turns.tell_last(thread, text)
 
 
-def _thought(thread: HermesThread, seen: Hook, block: ModelText) -> list[ev.Event]:
+def _thought(thread: HermesThread, seen: Hook, block: ModelResult) -> list[ev.Event]:
     """Return the reasoning before the last text: what came before a tool is told when the tool is
     over, and nobody could tell where it belongs."""
     history = seen.args.get("conversation_history")

@@ -55,9 +55,10 @@ class HermesCall:
 
 
 @dataclasses.dataclass(slots=True)
-class ModelText:
-    """The text of a model call. That of one without tools waits, with the call's end, until the
-    text of the whole turn is told."""
+class ModelResult:
+    """A model call that is over and whose end is not told yet: its text, unless that was `told`,
+    and what it ended with. Of one without tools the text of the whole turn is waited for, of others
+    the `calls` that it asked for: they are of this step."""
 
     block_id: str
     text: str
@@ -65,6 +66,8 @@ class ModelText:
     finish: str | None = None
     usage: ev.Usage | None = None
     extra: dict[str, Any] | None = None
+    told: bool = False
+    calls: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -85,7 +88,7 @@ class HermesThread:
     request: str | None = None
     streamed: str | None = None
     told: list[str] = dataclasses.field(default_factory=list)
-    last: ModelText | None = None
+    last: ModelResult | None = None
     error: ev.ErrorInfo | None = None
     fails_at: int | None = None
     heard: int = 0
@@ -155,7 +158,7 @@ class HermesState:
 _ADAPTER = adapter_of(HermesState)
 
 RECORDS = (
-    *(HermesState, HermesThread, HermesCall, ModelText, HeldToolCalls),
+    *(HermesState, HermesThread, HermesCall, ModelResult, HeldToolCalls),
     *(InputLedger, SentInput, InteractionLedger, GatedCall, InteractionAnswer),
 )
 """What is stored: a change in one of them is a new version."""

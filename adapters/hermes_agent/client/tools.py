@@ -47,10 +47,20 @@ def called(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]:
     out = turns.work(s, thread, seen)
     if call_id not in thread.calls and call_id not in thread.over:
         out.append(_called(thread, seen, call_id, "unknown" if seen.waits is None else "ask"))
+        out += _last_of_step(thread)
     if seen.waits is not None:
         s.held.decide(call_id, "ask")
         out += _gate(s, thread, seen, call_id)
     return out
+
+
+def _last_of_step(thread: HermesThread) -> list[ev.Event]:
+    """End the model call whose last call this is."""
+    last = thread.last
+    if last is None or not last.told:
+        return []
+    last.calls -= 1
+    return [] if last.calls > 0 else turns.tell_last(thread)
 
 
 def _call_of(thread: HermesThread, seen: Hook) -> str:
@@ -90,6 +100,7 @@ def returned(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]
     blocked = seen.args.get("status") == "blocked"
     if call_id not in thread.calls:
         out.append(_called(thread, seen, call_id, "deny" if blocked else "allow"))
+    out += turns.tell_last(thread)
     call = thread.calls.pop(call_id)
     thread.over.append(call_id)
     result, status = seen.args.get("result"), seen.args.get("status")
@@ -174,7 +185,7 @@ def _gate(s: HermesState, thread: HermesThread, seen: Hook, call_id: str) -> lis
         details=details,
         expires_at=until,
     )
-    return [asked, _paused(s, thread, seen.native)]
+    return [*turns.tell_last(thread), asked, _paused(s, thread, seen.native)]
 
 
 def _paused(s: HermesState, thread: HermesThread, native: ev.NativeRef | None) -> ev.Event:
@@ -290,7 +301,7 @@ def approval(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]
         shown_on=None if thread.is_main else ev.MAIN,
         details=details or None,
     )
-    return [*out, asked, _paused(s, thread, seen.native)]
+    return [*out, *turns.tell_last(thread), asked, _paused(s, thread, seen.native)]
 
 
 _CHOICES: dict[str, tuple[Any, Any]] = {

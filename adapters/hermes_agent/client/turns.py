@@ -10,7 +10,13 @@ from typing import Any
 
 from adapters.driving.part import soonest
 from adapters.hermes_agent.client.posts import decision
-from adapters.hermes_agent.client.state import MOST_PAST, HermesState, HermesThread, Hook, ModelText
+from adapters.hermes_agent.client.state import (
+    MOST_PAST,
+    HermesState,
+    HermesThread,
+    Hook,
+    ModelResult,
+)
 from adapters.model import events as ev
 from adapters.wire.errors import SESSION_LOST
 from adapters.wire.jsonvalue import int_of, text_of
@@ -186,19 +192,19 @@ def put_past(thread: HermesThread, turn: str) -> None:
 
 
 def tell_last(thread: HermesThread, text: str | None = None) -> list[ev.Event]:
-    """Tell the text of a model call that waits, `text` where the whole turn's is another one, and
-    the call's end."""
+    """Tell the end of a model call that waits, and its text, which is `text` where the whole turn's
+    is another one."""
     last, thread.last = thread.last, None
     if last is None:
         return []
-    words = text or last.text
+    words = "" if last.told else text or last.text
     out = [whole_text(thread, last, words)] if words else []
     return out + end_step(
         thread, last.native, finish_reason=last.finish, usage=last.usage, extra=last.extra
     )
 
 
-def whole_text(thread: HermesThread, block: ModelText, text: str) -> ev.Event:
+def whole_text(thread: HermesThread, block: ModelResult, text: str) -> ev.Event:
     """Return the whole text of a block."""
     return ev.TextCompleted(
         **thread.of(block.native),

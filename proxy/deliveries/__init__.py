@@ -1,0 +1,1 @@
+"""Takes what backends send by themselves, at `/from/{backend}`."""
