@@ -102,9 +102,10 @@ DIALECTS: dict[str, Dialect] = {
             key_header="x-api-key",
             page_headers=("request-id", "x-should-retry"),
         ),
-        # Its hooks are sent to us: such a backend has no address.
+        # Its hooks are sent to us: such a backend has no address, and nobody asks it anything.
         Dialect(
             "hermes-agent",
+            only="backends",
             client=HermesHooksClient,
             receiver=RECEIVE_HERMES,
             key_header=RECEIVE_HERMES.signature,

@@ -228,8 +228,8 @@ def _due(s: HermesState, thread: HermesThread, silent: int) -> int | None:
         return None
     if thread.fails_at is not None:
         return thread.fails_at
-    if any(ask.thread_id == thread.thread_id for ask in s.asks.open.values()):
-        # A person is asked, whose time has an end of its own.
+    if any(ask.key and ask.thread_id == thread.thread_id for ask in s.asks.open.values()):
+        # The gate waits, which has an end of its own.
         return None
     return thread.heard + silent
 

@@ -1,0 +1,1 @@
+"""Hermes Agents that are watched and gated by their hooks."""
