@@ -168,11 +168,11 @@ def _task(frames: list[SseFrame]) -> str:
 
 
 def recorded() -> dict[str, Callable[[], list[ev.Entry]]]:
-    """Return a scenario for every recorded body of Herm and eve; equal bodies are one. Of Managed
+    """Return a scenario for every recorded body but of Engines; equal bodies are one. Of Managed
     Agents those are played that show each event: the recordings of SDKs show the same again."""
     seen: set[bytes] = set()
     out: dict[str, Callable[[], list[ev.Entry]]] = {}
-    for dialect in ("herm", "eve", "managed-agents"):
+    for dialect in ("herm", "eve", "managed-agents", "hermes-agent"):
         for body in bodies(dialect):
             data = body.read_bytes()
             shows = dialect != "managed-agents" or body.parent.name in ("live", "documented")

@@ -25,7 +25,7 @@ from tests.support.waiting import settled, stored, until
 start = starts(HookReceiver)
 
 ALLOW = (200, {"decision": "allow"})
-DONE = (200, {})
+DONE: tuple[int, Any] = (200, {})
 
 
 def blocked(answer: tuple[int, Any]) -> str:
