@@ -1,13 +1,14 @@
 """Scripted backends: fake agent servers of each dialect, for the demo and for the tests.
 
 Each dialect has a module of its own that builds an aiohttp application; `BACKENDS` is the one list
-of them. What they share is the story (`scripts`), the ways to break (`faults`), what their state
-has (`backend`), how they answer (`serving`) and how they quote their sources (`templates`). They
-import nothing from the codecs.
+of them, and `CALLERS` that of the dialects whose backends call us. What they share is the story
+(`scripts`), the ways to break (`faults`), what their state has (`backend`), how they answer
+(`serving`) and how they quote their sources (`templates`). They import nothing from the codecs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -16,9 +17,10 @@ from proxy.scripted.eve import create_eve_app
 from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm import create_herm_app
+from proxy.scripted.hermes import play_gated
 from proxy.scripted.managed_agents import create_managed_agents_app
 
-__all__ = ["BACKENDS", "ScriptedOptions"]
+__all__ = ["BACKENDS", "CALLERS", "ScriptedOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +65,6 @@ BACKENDS: Mapping[str, Callable[[ScriptedOptions], web.Application]] = {
     "herm": _herm,
     "managed-agents": _managed_agents,
 }
+
+CALLERS: Mapping[str, Callable[[str], Coroutine[Any, Any, None]]] = {"hermes-agent": play_gated}
+"""Dialect -> what plays one session of a backend that calls an address."""

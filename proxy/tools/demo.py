@@ -21,17 +21,19 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from aiohttp import web
 
 from adapters.registry import DIALECTS
 from proxy.app.server import serve
 from proxy.base import logs
 from proxy.base.errors import ConfigError
+from proxy.base.tasks import Tasks
 from proxy.config import settings
 from proxy.config.settings import (
     Address,
@@ -41,9 +43,13 @@ from proxy.config.settings import (
     load_settings,
     parse_listen,
 )
-from proxy.scripted import BACKENDS, ScriptedOptions
+from proxy.scripted import BACKENDS, CALLERS, ScriptedOptions
+from proxy.scripted.hermes import GATED_SESSION
 
 HOST = "127.0.0.1"
+
+_KEYS = "DRAGOMAN_KEYS"
+"""What the variables begin with that add keys."""
 
 SAMPLE_SECONDS = 20.0
 """How long a sample may take. The slowest plays a turn of about a second."""
@@ -141,6 +147,25 @@ SAMPLES: tuple[Sample, ...] = (
         " grep end_turn && break; sleep 0.2; done",
         "`to_cents` truncates",
     ),
+    # Nobody asked this one here: a recorded Hermes sends its hooks, and one waits for a yes.
+    Sample(
+        "Watch a Hermes as an eve frontend: it waits for a yes to a command",
+        f"WATCH={{url}}/as/eve/to/hermes-agent/eve/v1/session/{GATED_SESSION}\n"
+        'for TRY in $TRIES; do STREAM=$({http} "$WATCH/stream?follow=0")\n'
+        """  printf '%s\\n' "$STREAM" | grep input.requested && break; sleep 0.2; done""",
+        "echo hi",
+    ),
+    Sample(
+        "Say yes, and see the Hermes go on",
+        """REQUEST=$(printf '%s\\n' "$STREAM" |"""
+        """ sed -n '/input.requested/s/.*"requestId":"\\([^"]*\\)".*/\\1/p')\n"""
+        "{http} -H 'content-type: application/json'"
+        """ -d '{"inputResponses":[{"requestId":"'"$REQUEST"'","optionId":"approve"}]}'"""
+        " $WATCH; echo\n"
+        'for TRY in $TRIES; do {http} "$WATCH/stream?follow=0" |'
+        " grep message.completed | grep printed && break; sleep 0.2; done",
+        "The command printed hi.",
+    ),
     Sample(
         "List all sessions by the control API",
         "{http} {url}/api/v1/sessions; echo",
@@ -197,13 +222,40 @@ async def run_demo(
                 continue
             url = await stack.enter_async_context(_backend(create(ScriptedOptions())))
             backends.append(("the demo", {"name": dialect, "dialect": dialect, "url": url}))
+        callers = _callers(host, environ)
+        for dialect in callers:
+            url = DIALECTS[dialect].other_urls[0]
+            backends.append(("the demo", {"name": dialect, "dialect": dialect, "url": url}))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-"))
         given = settings.SettingsOverrides(
             Address(host, port).url.removeprefix("http://"), backends, origins
         )
         found, key = _settings(environ, given, Path(folder) / "demo.db")
         logs.configure(level=found.log.level, secrets=found.secrets())
-        await serve(found, ready=lambda url: ready(url, key), stop=stop, checked=False)
+        playing = Tasks("demo")
+        stack.push_async_callback(playing.aclose)
+
+        def begin(url: str) -> None:
+            for dialect, play in callers.items():
+                playing.start(_played(play(f"{url}/from/{dialect}")), name=dialect)
+            ready(url, key)
+
+        await serve(found, ready=begin, stop=stop, checked=False)
+
+
+def _callers(
+    host: str, environ: Mapping[str, str]
+) -> Mapping[str, Callable[[str], Coroutine[Any, Any, None]]]:
+    """Return what plays the backends that call us: where a key is needed theirs would be signed,
+    and nobody has told them by what."""
+    alone = Address(host, 0).loopback
+    return CALLERS if alone and not any(name.startswith(_KEYS) for name in environ) else {}
+
+
+async def _played(play: Coroutine[Any, Any, None]) -> None:
+    """Play a session of a backend that calls us; a demo that ends cuts it off."""
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        await play
 
 
 def _settings(
