@@ -76,7 +76,7 @@ class DeliveryRoom:
         backend, receiver = self._backend(request.match_info["backend"])
         body = await read_bytes(request)
         check_sender(request.headers, body, backend, receiver)
-        delivery = receiver.read(body)
+        delivery = self.sessions.bodies.parsed(body, receiver.read, "text")
         self._check_fresh(delivery, backend)
         if self.sessions.stopping:
             raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
