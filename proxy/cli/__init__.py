@@ -11,6 +11,7 @@ A command's module is imported when it is run: `--help`, `--version` and complet
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ _COMMANDS = {
     "demo": ("demo", "demo", "Serve scripted backends without any configuration."),
     "diff": ("diff", "diff", "Compare two sessions by meaning."),
     "health": ("serving", "health", "Ask the server of a configuration whether it lives."),
+    "hook": ("hook", "hook", "Gate and watch a Hermes Agent by its hooks."),
     "init": ("init", "init", "Write a configuration with comments, to begin with."),
     "interactions": ("interactions", "interactions", "Look at what agents wait for."),
     "matrix": ("matrix", "matrix", "Print how faithfully each pair of dialects crosses."),
@@ -49,9 +51,14 @@ class CommandGroup(click.Group):
     """The commands of a table. Those in `commands` have a name and a summary; that is all until one
     is run."""
 
+    def __init__(self, *, table: Mapping[str, tuple[str, str, str]], **attributes: Any) -> None:
+        commands = [click.Command(name, short_help=about) for name, (_, _, about) in table.items()]
+        super().__init__(commands=commands, **attributes)
+        self._table = table
+
     def loaded(self, name: str) -> click.Command:
         """Return a command as it is run."""
-        module, attribute, _ = _COMMANDS[name]
+        module, attribute, _ = self._table[name]
         command = getattr(importlib.import_module(f".{module}", __package__), attribute)
         assert isinstance(command, click.Command)
         return command
@@ -100,7 +107,7 @@ def _has_json(ctx: click.Context | None) -> bool:
 
 @click.group(
     cls=CommandGroup,
-    commands=[click.Command(name, short_help=about) for name, (_, _, about) in _COMMANDS.items()],
+    table=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="dragoman")

@@ -1,0 +1,1 @@
+"""The gateway hook: `HOOK.yaml` and `handler.py`, the folder that Hermes loads."""
