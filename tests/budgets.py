@@ -65,6 +65,8 @@ BUDGETS = (
     Budget("control API", 1_500, ("proxy/control",)),
     Budget("faces", 1_500, ("proxy/faces",)),
     Budget("application", 450, ("proxy/app",)),
+    Budget("hooks of Hermes", 700, ("proxy/hooks",)),
+    Budget("files of the hooks", 350, ("proxy/hooks/plugin", "proxy/hooks/gateway")),
     Budget("tools", 1_150, ("proxy/tools",)),
     Budget("command line", 4_100, ("proxy/__main__.py", "proxy/cli")),
     Budget("plugin for pytest", 400, ("proxy/tools/pytest_plugin",)),

@@ -498,7 +498,7 @@ def no_decision(status: int, body: bytes, url: str) -> NoDecision:
 def _json(body: bytes) -> object:
     with contextlib.suppress(ValueError, RecursionError):
         if len(body) <= MOST_ANSWER:
-            return json.loads(body, object_pairs_hook=_unique)
+            return json.loads(body.decode(), object_pairs_hook=_unique)
     return None
 
 

@@ -17,6 +17,10 @@ FOLDER = Path(__file__).parent
 HOME = FOLDER.parent.parent
 """The home of Hermes that this copy is in."""
 
+MOST_SECONDS = 15.0
+"""That Hermes waits for one event."""
+ORDER = asyncio.Lock()
+
 logger = logging.getLogger(__name__)
 
 
@@ -33,8 +37,10 @@ def _delivery() -> Any:
 
 
 async def handle(event_type: str, context: object) -> None:
-    """Send an event; a failure is a line in the log."""
+    """Send an event after those before it; a failure is a line in the log."""
     try:
-        await asyncio.to_thread(_delivery().tell_gateway, event_type, context, HOME)
+        # Hermes does not wait for some before it has the next.
+        async with asyncio.timeout(MOST_SECONDS), ORDER:
+            await asyncio.to_thread(_delivery().tell_gateway, event_type, context, HOME)
     except Exception as error:  # noqa: BLE001 - Hermes must go on, whatever it is
-        logger.warning("dragoman: %s is lost: %s", event_type, error)
+        logger.warning("dragoman: %s is lost: %s", event_type, str(error) or "time is over")
