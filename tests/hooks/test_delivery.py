@@ -117,8 +117,19 @@ def test_settings_have_defaults() -> None:
     "changed",
     [
         {"version": 2},
-        *({"url": url} for url in (7, "", "ftp://x/", "http://", "/from", "http://a b/")),
-        *({"url": url} for url in ("http://u:p@x/", "http://x/?y", "http://x:99999/", "http://[/")),
+        *(
+            {"url": url}
+            for url in (7, "", "ftp://localhost/", "http://", "/from", "http://localhost b/")
+        ),
+        *(
+            {"url": url}
+            for url in (
+                "http://u:p@127.0.0.1/",
+                "http://127.0.0.1/?y",
+                "http://127.0.0.1:99999/",
+                "http://[/",
+            )
+        ),
         *({"secret": secret} for secret in ("", 7)),
         *({"gate": gate} for gate in ("(", 7, None)),
         *({"wait_seconds": wait} for wait in (0, -1, "9", True, None, math.nan, math.inf, 3601)),
@@ -438,7 +449,7 @@ def test_an_answer_that_trickles_for_ever_is_a_doubt() -> None:
 
 def decision_of(status: int, body: bytes) -> dict[str, str]:
     try:
-        return directive(read_decision(status, body, "http://x/"), HookSettings())
+        return directive(read_decision(status, body, "http://127.0.0.1/"), HookSettings())
     except Doubt as doubt:
         return directive(doubt, HookSettings())
 
