@@ -480,7 +480,7 @@ ANSWERS = st.one_of(
 
 
 @given(st.just(200) | st.integers(100, 599), ANSWERS)
-@settings(max_examples=120)
+@settings(max_examples=80)
 def test_only_an_allow_with_200_lets_a_call_run(status: int, body: bytes) -> None:
     found = decision_of(status, body)
     assert (found == {}) == allows(status, body)
@@ -492,7 +492,7 @@ def test_only_an_allow_with_200_lets_a_call_run(status: int, body: bytes) -> Non
         status, len(body), body),
     st.sampled_from([200, 200, 204, 404, 500]), ANSWERS,
 ))  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=20)
 def test_whatever_a_server_writes_only_an_allow_lets_a_call_run(raw: bytes) -> None:
     head, _, body = raw.partition(b"\r\n\r\n")
     status = int(head.split()[1]) if head.startswith(b"HTTP/1.1 ") else 0
