@@ -109,7 +109,7 @@ DIALECTS: dict[str, Dialect] = {
             client=HermesHooksClient,
             receiver=RECEIVE_HERMES,
             key_header=RECEIVE_HERMES.signature,
-            url_schemes=("http", "https", "ws", "wss"),
+            url_schemes=(),
             other_urls=("hooks:",),
         ),
     )

@@ -97,8 +97,13 @@ ADMINISTERS = ADMINS_ONLY | {
 }
 """Routes of a session that a key of an administrator may use, whosever it is: it has no others."""
 
-CALLBACKS = frozenset(route.path for route in _routes() if isinstance(route.does, Forward))
-"""Below the prefix: what is open because its token is the credential."""
+CALLBACKS = frozenset(
+    {
+        *(route.path for route in _routes() if isinstance(route.does, Forward)),
+        "/from/{backend}",
+    }
+)
+"""Below the prefix: what is open because its token is the credential, or its signature."""
 
 
 def posted(dialect: str) -> str:

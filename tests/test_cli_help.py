@@ -19,7 +19,7 @@ from proxy.cli import main
 from tests.support.each import each
 
 REPOSITORY = Path(__file__).parent.parent
-HEAVY = {"aiohttp", "pydantic", "rich", "adapters.herm", "adapters.eve", "adapters.engine"}
+HEAVY = {"aiohttp", "pydantic", "rich", "yaml", "adapters.herm", "adapters.eve", "adapters.engine"}
 COLUMNS = 80
 
 RUN = """

@@ -170,7 +170,7 @@ def test_it_can_be_printed_and_named(tmp_path: Path) -> None:
         (
             ["--backend", "http://127.0.0.1:3001"],
             "'--backend': write DIALECT=URL or NAME:DIALECT=URL, with a dialect of herm, eve, "
-            "engine, managed-agents, like engine=http://127.0.0.1:8000.",
+            "engine, managed-agents, hermes-agent, like engine=http://127.0.0.1:8000.",
         ),
         (["--backend", "aisdk=http://x.example"], "with a dialect of herm, eve, engine"),
         (

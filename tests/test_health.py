@@ -30,7 +30,7 @@ async def test_a_server_is_not_ready_where_the_backends_count_and_one_refuses_it
 
 
 async def test_a_backend_that_is_never_driven_does_not_count() -> None:
-    later = {"name": "later", "dialect": "hermes-agent", "url": "http://127.0.0.1:9"}
+    later = {"name": "later", "dialect": "hermes-agent", "url": "hooks:"}
     async with proxied(backends=[BackendSettings.model_validate(later)]) as dragoman:
         ready = await dragoman.request("GET", "/readyz?backends=1")
     assert ready == (200, {"status": "ready"})

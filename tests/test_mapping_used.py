@@ -87,6 +87,9 @@ def names_of_frame(kind: str, value: Any) -> Iterator[str]:
     """Return the names of one frame of type `kind`, which is "" where only the payload says it."""
     if not isinstance(value, dict):
         return
+    if "hook_event_name" in value:
+        yield from names_of_hook(value)
+        return
     inner = next((value[k] for k in ("data", "payload") if isinstance(value.get(k), dict)), value)
     kind = str(value.get("type") or inner.get("type") or kind)
     yield f"{ANY}.type={kind}"
@@ -96,6 +99,22 @@ def names_of_frame(kind: str, value: Any) -> Iterator[str]:
         yield from walk(value, name, whole=True)
     for name, item in value.items():
         yield from walk(item, name)
+
+
+def names_of_hook(value: dict[str, Any]) -> Iterator[str]:
+    """Return the names of a hook: its arguments stand in `extra`, but for those of a tool."""
+    kind = value["hook_event_name"]
+    arguments = {**value.get("extra", {})}
+    if value.get("tool_name") is not None:
+        arguments |= {"tool_name": value["tool_name"], "args": value["tool_input"]}
+    homes = [kind if kind.startswith("gateway:") else f"hooks:{kind}"]
+    if not kind.startswith("gateway:"):
+        homes.append("hooks:common")
+    for home in homes:
+        yield from walk(arguments, home, whole=True)
+    yield from walk(value, "hooks:stdin", whole=True)
+    yield from (f"webhook:{name}" for name in value)
+    yield from walk(value.get("session_id"), "hooks:common.session_id")
 
 
 def frames_of(framing: str, data: bytes) -> Iterator[tuple[str, Any, set[str]]]:

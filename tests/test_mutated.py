@@ -55,6 +55,11 @@ class Play(Played):
         self.started = ev.SessionStarted(thread_id=ev.MAIN)
         self.codec.started(self.started)
         self.emit([self.started])
+        self.stream = STREAM
+        if not DIALECTS[dialect].not_driven:
+            self._say(dialect)
+
+    def _say(self, dialect: str) -> None:
         self.emit([ev.InputAccepted(thread_id=ev.MAIN, command_id="k1", kind="message", by="ann")])
         call = self.codec.submit("k1", SAID)
         if not call.stream:
@@ -112,13 +117,17 @@ def play(dialect: str, frames: list[SseFrame | bytes], task: str) -> Play:
     return session
 
 
-def recorded(dialect: str, body: Path) -> tuple[list[SseFrame | bytes], str]:
-    data = body.read_bytes()
+def framing_of(dialect: str) -> str:
     make = DIALECTS[dialect].client
     assert make is not None
+    return make({"task_id": "t"}).framing
+
+
+def recorded(dialect: str, body: Path) -> tuple[list[SseFrame | bytes], str]:
+    data = body.read_bytes()
     named = re.search(rb'"task_id":\s*"([^"]+)"', data)
     task = "t" if named is None else named.group(1).decode()
-    return frames_of(data, make({"task_id": "t"}).framing)[:FRAMES], task
+    return frames_of(data, framing_of(dialect))[:FRAMES], task
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
@@ -143,10 +152,11 @@ def test_words_before_and_behind_a_frame_that_is_broken_are_kept(dialect: str) -
         whole = words_of(play(dialect, frames, task))
         draw = random.Random(f"{dialect}/{wire.name_of(body)}")
         garbage = mutated(draw, b"no json")
-        noise = garbage if dialect == "eve" else SseFrame("noise", garbage)
+        noise = garbage if framing_of(dialect) == "ndjson" else SseFrame("noise", garbage)
         at = draw.randrange(len(frames) + 1)
         session = play(dialect, [*frames[:at], noise, *frames[at:]], task)
-        assert words_of(session) == whole, f"{body}: garbage before frame {at}"
+        # A text that waits for more may come behind one of another thread.
+        assert sorted(words_of(session)) == sorted(whole), f"{body}: garbage before frame {at}"
 
 
 def words_of(session: Play) -> list[str]:

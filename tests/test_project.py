@@ -209,7 +209,6 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
         "run": (run, project["project"]["dependencies"]),
         "otel": (run, project["project"]["optional-dependencies"]["otel"]),
         "uvloop": (run, project["project"]["optional-dependencies"]["uvloop"]),
-        "yaml": (test, project["project"]["optional-dependencies"]["yaml"]),
         "test": (test, project["dependency-groups"]["test"]),
     }
     for part, (pinned, requirements) in asked.items():

@@ -494,7 +494,7 @@ async def test_two_recordings_are_compared_by_what_was_said(house: House) -> Non
     ("backend", "told"),
     [
         ("http://127.0.0.1:1", "write DIALECT=URL, with a dialect of herm, eve, engine"),
-        ("hermes-agent=http://127.0.0.1:1", "write DIALECT=URL, with a dialect of"),
+        ("hermes-agent=hooks:", "write DIALECT=URL, with a dialect of"),
         ("eve=127.0.0.1:1", "the URL must begin with http:// or https:// and name a host"),
         ("eve=http://[::1", "the URL must begin with http:// or https:// and name a host"),
         ("eve=http://127.0.0.1:99999", "the URL must begin with http:// or https:// and name"),

@@ -32,7 +32,9 @@ def settings(**tables: Any) -> Settings:
     backends: list[dict[str, Any]] = [{"name": name, **table} for name in NAMES]
     herm = {"dialect": "herm", "create": {"agent": "a"}}
     backends.append({**table, "name": "herm", **herm})
-    backends.append({"name": "later", "dialect": "hermes-agent", "url": "http://127.0.0.1:1"})
+    later = {"name": "later", "dialect": "hermes-agent", "url": "hooks:"}
+    signed = {"adopt": "owner:all", "auth": {"bearer_env": "HOOK_SECRET"}}
+    backends.append({**later, **signed} if "keys" in tables else later)
     route = {"name": "main", "backends": [{"name": "blue"}]}
     return Settings.model_validate({"backends": backends, "routes": [route], **tables})
 
@@ -104,7 +106,7 @@ REFUSED = [
     ("main", of(0, 0), "backends", "whose weight is not 0"),
     ("main", [*of(1), Share(name="grey")], "backends.1.name", "no backend `grey`; configured are"),
     ("blue", [*of(1), *of(2)], "backends.1.name", "`blue` is named twice"),
-    ("main", [Share(name="later")], "backends.0.name", "cannot be driven yet"),
+    ("main", [Share(name="later")], "backends.0.name", "begin all sessions themselves"),
 ]
 
 
@@ -176,7 +178,7 @@ async def test_what_was_set_holds_after_a_start(journal: Journal) -> None:
     [
         ("gone", "blue", "there is no route `gone`"),
         ("main", "grey", "there is no backend `grey`"),
-        ("main", "later", "cannot be driven yet"),
+        ("main", "later", "begin all sessions themselves"),
     ],
 )
 async def test_what_is_not_configured_any_more_is_dropped_at_a_start_which_is_logged(

@@ -22,6 +22,11 @@ def driven() -> list[str]:
     return [name for name, dialect in DIALECTS.items() if dialect.client is not None]
 
 
+def given_messages() -> list[str]:
+    """Return the dialects whose backends are given sessions and messages: others call us."""
+    return [name for name, dialect in DIALECTS.items() if not dialect.not_driven]
+
+
 def served() -> list[str]:
     """Return the dialects with an encoder, in the order of the registry."""
     return [name for name, dialect in DIALECTS.items() if dialect.encoder is not None]

@@ -285,15 +285,9 @@ class _YamlReader:
         Raises:
             BadCapture: it is not YAML, or has something in it that is not read.
         """
-        try:
-            import yaml  # type: ignore[import-untyped]
-        except ImportError:
-            raise BadCapture(
-                "a cassette of YAML is read with PyYAML, which is not installed: it comes with the"
-                " extra `dragoman[yaml]`; with pipx run `pipx inject dragoman pyyaml`, else `pip"
-                " install pyyaml`",
-                name=self.name,
-            ) from None
+        # Few captures are cassettes of YAML.
+        import yaml  # type: ignore[import-untyped]
+
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
             for count, event in enumerate(yaml.parse(data, Loader=loader)):

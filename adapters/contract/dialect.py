@@ -87,6 +87,13 @@ class Dialect:
         return self.name.replace("-", "_")
 
     @property
+    def not_driven(self) -> str:
+        """Say why no session can be given to its backends, where that is so."""
+        if self.client is None:
+            return "which cannot be driven yet"
+        return "whose backends begin all sessions themselves" if self.receiver is not None else ""
+
+    @property
     def no_backends(self) -> str:
         """Say that it has no backends, where that is so."""
         if self.only != "frontends":

@@ -16,13 +16,12 @@ from aiohttp.log import server_logger
 
 from adapters.registry import faces
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.app import health, metrics
+from proxy.app import deliveries, health, metrics
 from proxy.base.errors import ConfigError
 from proxy.base.metrics import LEFT
 from proxy.base.repeats import Submission
 from proxy.config.settings import ListenerSettings
 from proxy.control import control
-from proxy.deliveries import receiving
 from proxy.entry.capture import add_captures
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
@@ -115,7 +114,7 @@ def create_app(sessions: Sessions) -> web.Application:
     for path in ("/api", "/api/{tail:.*}"):
         app.router.add_route("*", path, control.guarded(_below_api))
     addresses.add_routes(app)
-    receiving.add_routes(app)
+    deliveries.add_routes(app)
     for dialect in faces():
         add_face(app, dialect, f"/as/{dialect}/to/{{route}}")
         add_astray(app, dialect, f"/as/{dialect}")

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from proxy.hooks.delivery import Directive
 
 
-_COMMANDS: dict[str, tuple[str, str, str]] = {}
+_COMMANDS = {
+    "install": ("hook_setup", "install", "Install the hooks in a home of Hermes Agent."),
+    "remove": ("hook_setup", "remove", "Take the hooks out of a home of Hermes Agent."),
+    "status": ("hook_setup", "status", "Look at what is installed, and prove that it works."),
+}
 """Of each command that sets hooks up its module, its name there, and what the help says of it."""
 
 

@@ -202,7 +202,8 @@ def _journal_url(text: str) -> str:
 
 
 def _adopt(text: str) -> str:
-    if text != "never" and not is_name(text.removeprefix(OWNER)):
+    owner = text.removeprefix(OWNER)
+    if text != "never" and (owner == text or not is_name(owner)):
         raise ValueError("is not a way to adopt sessions: write `never` or `owner:KEY`")
     return text
 
@@ -677,6 +678,8 @@ def wrong_url(url: str, dialect: str) -> str:
     if url in known.other_urls:
         return ""
     schemes = known.url_schemes
+    if not schemes:
+        return f"must be {' or '.join(f'`{one}`' for one in known.other_urls)}"
     try:
         parts: SplitResult = urlsplit(url)
         usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
@@ -714,6 +717,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
             if name not in routes:
                 place = ("keys", at, "backends", number)
                 yield place, f"there is no backend or route `{name}`{nearest(name, routes)}"
+    yield from _undriven(settings)
     yield from _unowned_deliveries(settings)
     yield from _misnamed_captures(settings)
     yield from _misnamed_tasks(settings)
@@ -740,6 +744,22 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
                         "add [[keys]], or listen on 127.0.0.1"
                     ),
                 )
+
+
+def _undriven(settings: Settings) -> Iterator[tuple[Place, str]]:
+    """Yield the parts of routes in backends that can be given no session."""
+    for at, route in enumerate(settings.routes):
+        named: list[tuple[Place, str]] = [
+            (("backends", number), one.name) for number, one in enumerate(route.backends)
+        ]
+        if route.shadow is not None:
+            named.append((("shadow",), route.shadow))
+        for place, name in named:
+            backend = settings.backend(name)
+            why = "" if backend is None else DIALECTS[backend.dialect].not_driven
+            if backend is not None and why:
+                text = f"backend `{name}` is of dialect `{backend.dialect}`, {why}"
+                yield ("routes", at, *place), text
 
 
 def _unowned_deliveries(settings: Settings) -> Iterator[tuple[Place, str]]:

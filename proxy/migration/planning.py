@@ -158,11 +158,10 @@ def named(
 
 
 def _codec(backend: BackendSettings) -> ClientCodec:
-    make = DIALECTS[backend.dialect].client
-    if make is None:
+    make, undriven = DIALECTS[backend.dialect].client, DIALECTS[backend.dialect].not_driven
+    if make is None or undriven:
         raise NotSupported(
-            f"Backend `{backend.name}` is of dialect `{backend.dialect}`, "
-            "which cannot be driven yet."
+            f"Backend `{backend.name}` is of dialect `{backend.dialect}`, {undriven}."
         )
     return make(
         {

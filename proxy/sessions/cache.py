@@ -10,6 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 
+from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import metrics
 from proxy.base.errors import (
@@ -27,6 +28,9 @@ from proxy.recording.session import SessionCapture
 from proxy.session import Session, SessionContext
 from proxy.sessions.backends import Backends
 from proxy.telemetry.tracing import Tracing
+
+UNASKED_MS = 7 * 86_400_000
+"""How long a turn may be silent whose backend cannot be asked: its codec ends it before."""
 
 QUIET_SECONDS = 30.0
 """How long a session that nobody uses stays in memory: long enough for a client that reconnects."""
@@ -269,7 +273,7 @@ class SessionCache:
             deleted=self.deleted,
             rested=self.rested,
             patience=backend.settings.patience_ms,
-            silence=backend.settings.quiet_ms,
+            silence=UNASKED_MS if DIALECTS[backend.dialect].receiver else backend.settings.quiet_ms,
             capture=capture,
             spans=spans,
         )

@@ -12,7 +12,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.session_info import check_metadata
 from adapters.registry import DIALECTS
-from adapters.wire.errors import DragomanError
+from adapters.wire.errors import DragomanError, NotSupported
 from proxy.base.clock import Clock, IdSource
 from proxy.base.repeats import REQUEST, Submission, identity
 from proxy.base.rows import AliasKind, BackendBinding, NewSession, SessionRow
@@ -81,6 +81,11 @@ class SessionFactory:
         backend, native_id = self.backends.of(wanted.route), None
         if wanted.succeeds is not None:
             backend, native_id = await self._last_of(wanted.succeeds, backend)
+        undriven = DIALECTS[backend.dialect].not_driven
+        if undriven and wanted.dialect != backend.dialect:
+            raise NotSupported(
+                f"Backend `{backend.name}` is of dialect `{backend.dialect}`, {undriven}."
+            )
         row = self._new_row(wanted)
         shadow = self.backends.shadow_of(wanted.route)
         codec = None

@@ -161,10 +161,10 @@ class Shares:
                 yield ShareProblem(place, why)
             elif share.name in seen:
                 yield ShareProblem(place, f"`{share.name}` is named twice: give it one weight.")
-            elif share.weight and DIALECTS[backend.dialect].client is None:
+            elif share.weight and (undriven := DIALECTS[backend.dialect].not_driven):
                 why = (
-                    f"backend `{share.name}` is of dialect `{backend.dialect}`, which cannot be "
-                    "driven yet: give it the weight 0 or leave it out."
+                    f"backend `{share.name}` is of dialect `{backend.dialect}`, {undriven}: give "
+                    "it the weight 0 or leave it out."
                 )
                 yield ShareProblem(place, why)
             seen.add(share.name)

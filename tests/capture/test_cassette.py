@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import gzip
 import json
-import re
-import sys
-import tomllib
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,11 +17,6 @@ from tests.capture.support import CAPTURES, SSE, datas, end_of, foreign
 from tests.support.each import each
 
 CASSETTES = CAPTURES.parent / "cassettes"
-REPOSITORY = Path(__file__).parent.parent.parent
-
-
-def name_of(requirement: str) -> str:
-    return re.split("[<>=!~;]", requirement)[0]
 
 
 def cassette(
@@ -215,29 +205,6 @@ def test_what_is_wrong_is_told(data: bytes, told: str) -> None:
     with pytest.raises(BadCapture) as error:
         read_cassette(data, "x")
     assert error.value.message.startswith(told)
-
-
-def test_without_pyyaml_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = builtins.__import__
-
-    def without(name: str, *rest: Any, **members: Any) -> Any:
-        if name == "yaml":
-            raise ImportError(name)
-        return imported(name, *rest, **members)
-
-    monkeypatch.delitem(sys.modules, "yaml", raising=False)
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(BadCapture) as error:
-        read_cassette(b"version: 1", "x")
-    (extra,) = re.findall(r"`dragoman\[(\w+)\]`", error.value.message)
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert [*map(name_of, project["optional-dependencies"][extra])] == ["pyyaml"]
-    (inject,) = re.findall("`(pipx inject [^`]*)`", error.value.message)
-    assert inject == f"pipx inject {project['name']} pyyaml"
-    page = (REPOSITORY / "docs" / "captures.md").read_text()
-    assert f"`{inject}`" in page
-    assert f".whl[{extra}]'`" in page
-    assert read_cassette(cassette(), "x").exchanges
 
 
 def test_without_its_c_half_pyyaml_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from adapters.registry import DIALECTS
 from tests.faults.faulty import Faulty
 from tests.support.dragoman import KNOWN
-from tests.wire import driven
+from tests.wire import given_messages
 
 __all__ = ["BACKENDS", "Kind", "found", "lacking"]
 
@@ -64,7 +64,7 @@ def lacking(dialect: str) -> str:
 
 BACKENDS = [
     Kind(name, generation)
-    for name in driven()
+    for name in given_messages()
     if (faulty := found(name)) is not None
     for generation in faulty.generations
 ]

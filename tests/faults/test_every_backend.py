@@ -31,7 +31,7 @@ from tests.faults.playing import Run, begin, bodies, check_survives, fails_next,
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import Form
 from tests.support.many import many
-from tests.wire import driven
+from tests.wire import given_messages
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -63,7 +63,7 @@ def called(values: Iterable[Any]) -> list[Row]:
 
 
 def test_every_backend_says_what_goes_wrong_with_it() -> None:
-    assert [lack for name in driven() if (lack := lacking(name))] == []
+    assert [lack for name in given_messages() if (lack := lacking(name))] == []
 
 
 def test_a_backend_that_says_nothing_is_told_what_to_write_and_where(

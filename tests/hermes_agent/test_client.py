@@ -89,7 +89,8 @@ def test_hooks_that_come_twice_and_by_two_ways_are_told_once(name: str) -> None:
         watched.hear(one, one)
         if name != "gateway":
             # A gateway's hooks have one way, and no ids but those of deliveries.
-            watched.hear({**one, "delivery_id": "f" + str(one.get("delivery_id"))[1:]})
+            named = "f" + str(one.get("delivery_id"))[1:]
+            watched.hear({**one, "delivery_id": named, "dragoman": {"way": "another"}})
     assert what_is_said(watched.log) == what_is_said(once.log)
     assert len(found(watched.log, ev.InteractionRequested)) == len(
         found(once.log, ev.InteractionRequested)

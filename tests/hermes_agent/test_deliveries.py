@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
+from proxy.app import deliveries
 from proxy.base import metrics
-from proxy.deliveries import receiving
 from proxy.upstream import mailbox
 from tests.hermes_agent.hooks import SESSION, begun, call, ended, hook, recorded
 from tests.hermes_agent.served import BACKEND, HookReceiver, sign
@@ -334,7 +334,7 @@ async def test_hermes_own_approvals_cannot_be_answered_here(start: Start[HookRec
 async def test_too_many_calls_that_wait_are_refused(
     start: Start[HookReceiver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_WAITING", 1)
+    monkeypatch.setattr(deliveries, "MOST_WAITING", 1)
     dragoman = await start()
     async with waiting(dragoman):
         status, value = await dragoman.send(call("other", wait=600.0))

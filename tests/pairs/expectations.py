@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.pairs.frontends import FRONTENDS as PEOPLE
-from tests.wire import driven, served
+from tests.wire import given_messages, served
 
 __all__ = ["BACKENDS", "FRONTENDS", "TABLE", "Carried", "Cell", "Native", "Refused", "Row", "Says"]
 
 FRONTENDS = tuple(name for name in served() if name in PEOPLE)
-BACKENDS = tuple(driven())
+BACKENDS = tuple(given_messages())
 """The dialects of either side, in the order of the registry: one may have only one side. What
 comes of a scenario in another dialect of frontends, its own tests say: see `tests.pairs.table`."""
 

@@ -154,7 +154,7 @@ def answered(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]
     text = text_of(seen.args.get("assistant_response"))
     if thread.last is not None and thread.last.told:
         out += turns.tell_last(thread)
-    if thread.last is None and text is not None:
+    if thread.last is None and text is not None and text != thread.said:
         # The model call itself was not told.
         thread.last = ModelResult(final, text, seen.native, "stop")
     if thread.last is not None:
@@ -260,6 +260,10 @@ def stream_delta(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Ev
     if not isinstance(text, str) or not text or block in thread.told:
         return []
     out = turns.work(s, thread, seen)
+    if thread.way is None:
+        thread.way = seen.way
+    elif thread.way != seen.way:
+        return out
     if seen.args.get("kind") == "reasoning":
         name = f"{block}:reasoning"
         made = raw.delta_of(

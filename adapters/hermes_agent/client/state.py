@@ -72,22 +72,27 @@ class ModelResult:
 
 @dataclasses.dataclass(slots=True)
 class HermesThread:
-    """A thread. `turn` is the id that Hermes gives it, `past` are those that it has ended.
+    """A thread. `turn` is the id that Hermes gives it, `before` that of the turn before, which may
+    go on after a silence, and `past` are those that Hermes has ended.
 
-    `request` is the model call that is open, `streamed` the block of it that has deltas, and `told`
-    are those of the turn whose text was told. `over` are the calls of the turn that have returned.
-    `error` is that of a model call that failed, and `fails_at` when the turn ends with it if
-    nothing more comes. `heard` is when the last hook came.
+    `request` is the model call that is open, `streamed` the block of it that has deltas: those of
+    one `way`, since they have no ids. `told` are the calls of the model whose text was told, `said`
+    is the last text, `over` are the calls of tools that have returned, all of this turn. `error` is
+    that of a model call that failed, and `fails_at` when the turn ends with it if nothing more
+    comes. `heard` is when the last hook came.
     """
 
     thread_id: str = ev.MAIN
     turn: str | None = None
+    before: str | None = None
     paused: bool = False
     step: int | None = None
     steps: int = 0
     request: str | None = None
     streamed: str | None = None
+    way: str | None = None
     told: list[str] = dataclasses.field(default_factory=list)
+    said: str = ""
     last: ModelResult | None = None
     error: ev.ErrorInfo | None = None
     fails_at: int | None = None
@@ -177,6 +182,12 @@ class Hook(NamedTuple):
     now: int
     whole: dict[str, Any]
     waits: int | None
+
+    @property
+    def way(self) -> str:
+        """By which way it came; nothing for a webhook."""
+        ours = self.whole.get(wire.OURS)
+        return str(ours.get("way")) if isinstance(ours, dict) else ""
 
     @property
     def turn(self) -> str | None:

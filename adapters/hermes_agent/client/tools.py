@@ -203,7 +203,7 @@ def give(s: HermesState, command_id: str, request_id: str, given: InteractionAns
 
 
 def delivered(s: HermesState, command_id: str) -> list[ev.Event]:
-    """Hear that the sender of a call has its decision."""
+    """Record that the sender of a call has its decision."""
     request_id = s.asks.given_by(command_id)
     told = s.ledger.settle(command_id, "taken")
     if request_id is None:
@@ -224,7 +224,7 @@ DENIED = "A person denied it."
 
 
 def undelivered(s: HermesState, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
-    """Hear that the sender of a call waits no more: it has blocked the call."""
+    """Record that the sender of a call waits no more: it has blocked the call."""
     request_id = s.asks.given_by(command_id)
     out = s.ledger.settle(command_id, "refused", error)
     if request_id is None:

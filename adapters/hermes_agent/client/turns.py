@@ -63,7 +63,9 @@ def begin(
     s.unnamed += 1
     thread.turn = seen.turn or f"turn-{s.unnamed}"
     thread.step, thread.steps, thread.request, thread.streamed = None, 0, None, None
-    thread.told, thread.over, thread.last = [], [], None
+    thread.last = None
+    if thread.turn != thread.before:
+        thread.told, thread.over, thread.way, thread.said = [], [], None, ""
     thread.error = thread.fails_at = None
     thread.calls.clear()
     return [
@@ -165,7 +167,8 @@ def end(
             s.decide(ask.key, OVER)
             s.calls.append(decision(ask.key, OVER))
     out.append(ev.TurnEnded(**thread.of(native), outcome=outcome, error=error, **about))
-    thread.turn, thread.step, thread.request, thread.streamed = None, None, None, None
+    thread.before, thread.turn = thread.turn, None
+    thread.step, thread.request, thread.streamed = None, None, None
     thread.paused = False
     thread.error = thread.fails_at = None
     thread.calls.clear()
@@ -206,6 +209,7 @@ def tell_last(thread: HermesThread, text: str | None = None) -> list[ev.Event]:
 
 def whole_text(thread: HermesThread, block: ModelResult, text: str) -> ev.Event:
     """Return the whole text of a block."""
+    thread.said = text
     return ev.TextCompleted(
         **thread.of(block.native),
         block_id=block.block_id,
@@ -219,7 +223,7 @@ def whole_text(thread: HermesThread, block: ModelResult, text: str) -> ev.Event:
 
 
 def due(s: HermesState, silent: int) -> int | None:
-    """Return when a turn ends of which nothing more came."""
+    """Return when a turn ends that has gone silent."""
     return soonest(*(_due(s, thread, silent) for thread in s.threads.values()))
 
 
@@ -235,7 +239,7 @@ def _due(s: HermesState, thread: HermesThread, silent: int) -> int | None:
 
 
 def tick(s: HermesState, silent: int, now: int) -> list[ev.Event]:
-    """End the turns of which nothing more came."""
+    """End the turns that have gone silent."""
     out: list[ev.Event] = []
     for thread in s.threads.values():
         at = _due(s, thread, silent)

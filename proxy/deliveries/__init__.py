@@ -1,1 +1,0 @@
-"""Takes what backends send by themselves, at `/from/{backend}`."""
