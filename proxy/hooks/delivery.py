@@ -138,6 +138,8 @@ class HookTimes:
     """Before something is tried again."""
     spare: float = 5.0
     """What an answer may take after the wait for a decision."""
+    away: float = 30.0
+    """How long the plugin keeps an event for a server that is away: one that starts again."""
 
 
 TIMES = HookTimes()
@@ -352,7 +354,11 @@ def make_delivery(
     whole = plain({**payload, "delivery_id": name, "timestamp": at, "dragoman": ours})
     body = _encode(whole)
     if len(body) > MOST_BYTES:
-        body = _encode(cut(whole))
+        small = cut(whole)
+        if wait is not None:
+            # Nobody can say yes to what they do not see.
+            small["tool_input"] = whole.get("tool_input")
+        body = _encode(small)
     if len(body) > MOST_BYTES:
         raise Doubt(f"the event has {len(body)} bytes, and {MOST_BYTES} can be sent", LOOK)
     return HookDelivery(str(payload.get("hook_event_name")), name, body)

@@ -346,6 +346,13 @@ def test_a_hook_that_nobody_knows_is_kept() -> None:
     assert [(e.TYPE, e.name) for e in found(told, ev.Native)] == [("native", "on_something_new")]
 
 
+def test_hooks_that_did_not_arrive_are_a_gap() -> None:
+    watched = Watched()
+    watched.hear(begun())
+    told = watched.hear({**ended(), "dragoman": {"way": "plugin", "dropped": 3}})
+    assert [e.reason[:7] for e in found(told, ev.Gap)] == ["3 hooks"]
+
+
 # The gate.
 
 

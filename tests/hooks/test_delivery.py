@@ -228,6 +228,14 @@ def test_a_body_that_is_too_large_has_its_long_texts_cut() -> None:
     assert json.loads(make_delivery(kept, "shell").body)["tool_input"] == kept["tool_input"]
 
 
+def test_what_a_person_is_to_allow_is_never_cut() -> None:
+    payload = {**CALL, "tool_input": {"text": "x" * 600_000}, "extra": {"pad": "y" * 600_000}}
+    found = json.loads(make_delivery(payload, "shell", wait=5).body)
+    assert found["tool_input"] == payload["tool_input"]
+    with pytest.raises(Doubt, match="bytes"):
+        make_delivery({**CALL, "tool_input": {"text": "x" * 1_100_000}}, "shell", wait=5)
+
+
 def test_what_is_still_too_large_blocks_a_tool_call_and_is_else_dropped(tmp_path: Path) -> None:
     large = {"tool_input": {str(number): "x" * 90_000 for number in range(12)}}
     with HookOrigin() as origin:

@@ -30,7 +30,7 @@ from tests.hooks.origin import (
 from tests.support.ports import HOST, free_port
 
 SOURCE = Path(hooks.__file__).parent
-QUICK = HookTimes(connect=SOON_S, answer=SOON_S, pause=0.001)
+QUICK = HookTimes(connect=SOON_S, answer=SOON_S, pause=0.001, away=0.0)
 TOOL = {"tool_name": "terminal", "args": {"command": "ls"}, "session_id": "s", "turn_id": "t"}
 
 
@@ -326,11 +326,26 @@ def test_what_was_lost_without_a_server_is_counted_once_it_is_back(
     assert ours == [3, None]
 
 
+def test_what_happens_while_the_server_starts_again_arrives(
+    hermes: Hermes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "QUICK", HookTimes(SOON_S, SOON_S, 0.001, 5, SOON_S))
+    port = free_port()
+    write_settings(tmp_path, f"http://{HOST}:{port}/from/hermes-agent")
+    hermes.load()
+    for number in range(3):
+        hermes.call("post_tool_call", **TOOL, number=number)
+    with HookOrigin(port=port) as origin:
+        arrived = origin.wait(3)
+    assert [arrival.payload["extra"]["number"] for arrival in arrived] == [0, 1, 2]
+    assert [arrival.payload["dragoman"].get("dropped") for arrival in arrived] == [None] * 3
+
+
 def test_a_tool_call_waits_no_longer_than_it_may(
     hermes: Hermes, origin: HookOrigin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_settings(tmp_path, origin.url, wait_seconds=0.05)
-    monkeypatch.setattr(sys.modules[__name__], "QUICK", HookTimes(SOON_S, SOON_S, 0.001, 0.05))
+    monkeypatch.setattr(sys.modules[__name__], "QUICK", HookTimes(SOON_S, SOON_S, 0.001, 0.05, 0.0))
     hermes.load()
     gate = Gate((200, b"{}"))
     origin.answers = [gate]

@@ -234,8 +234,8 @@ class HermesHooksClient(ClientCodec):
         if seen.name in _WORK and turns.is_late(thread, seen):
             return [*self._held(seen), unknown(s, seen)]
         thread.heard = seen.now
-        held = self._held(seen)
-        return [*held, *self._in_order(handler(s, thread, seen), seen)]
+        out = self._held(seen) + _gap(thread, seen)
+        return out + self._in_order(handler(s, thread, seen), seen)
 
     def _held(self, seen: Hook) -> list[ev.Event]:
         """Let go what is held, where a hook is not about its permission."""
@@ -284,6 +284,14 @@ class HermesHooksClient(ClientCodec):
             self._frames = frames
             self._s = fill(HermesState, state)
         self._set_alarm()
+
+
+def _gap(thread: HermesThread, seen: Hook) -> list[ev.Event]:
+    """Say that hooks are missing, where their sender says so."""
+    if not seen.dropped:
+        return []
+    reason = f"{seen.dropped} hooks of this Hermes did not arrive; some may be of this session."
+    return [ev.Gap(**thread.of(seen.native), reason=reason)]
 
 
 def _thread_name(s: HermesState, seen: Hook) -> str | None:

@@ -16,7 +16,7 @@ from adapters.driving.part import NOT_STORED
 from adapters.hermes_agent import wire
 from adapters.model import events as ev
 from adapters.model.stored import adapter_of
-from adapters.wire.jsonvalue import name_of, rest_of
+from adapters.wire.jsonvalue import int_of, name_of, rest_of
 
 MOST_DELIVERIES = 256
 """Deliveries that are known by their ids. Ours: a sender repeats one within seconds."""
@@ -188,6 +188,13 @@ class Hook(NamedTuple):
         """By which way it came; nothing for a webhook."""
         ours = self.whole.get(wire.OURS)
         return str(ours.get("way")) if isinstance(ours, dict) else ""
+
+    @property
+    def dropped(self) -> int:
+        """How many hooks before it did not arrive, of any session of the same Hermes."""
+        ours = self.whole.get(wire.OURS)
+        count = int_of(ours.get("dropped")) if isinstance(ours, dict) else None
+        return max(count or 0, 0)
 
     @property
     def turn(self) -> str | None:

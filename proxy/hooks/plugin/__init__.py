@@ -222,17 +222,35 @@ class HookOutbox:
             extra = item.payload["extra"]
             extra["delta"] = "".join((str(extra.get("delta", "")), *item.parts))
         dropped = self._take_dropped()
+        away = (self._delivery.Unreachable, self._delivery.ConnectionBroken)
         try:
             settings = self._delivery.read_settings(self._home)
             delivery = self._delivery.make_delivery(item.payload, "plugin", dropped=dropped)
-            self._delivery.tell(settings, delivery, times=self._times, again=not self._fails)
+            while True:
+                try:
+                    self._delivery.tell(
+                        settings, delivery, times=self._times, again=not self._fails
+                    )
+                    break
+                except away:
+                    if not self._awaits_server(item):
+                        raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it did not arrive
-            away = (self._delivery.Unreachable, self._delivery.ConnectionBroken)
             self._lost(
                 dropped + 1, error, away=isinstance(error, (*away, self._delivery.OutOfTime))
             )
         else:
             self._fails = False
+
+    def _awaits_server(self, item: QueuedEvent) -> bool:
+        """Wait a moment for a server that is away; not while a tool call waits behind an event,
+        nor for one that is old."""
+        with self._changed:
+            asks = any(one.settings is not None for one in self._queue)
+            if asks or time.monotonic() - item.started >= self._times.away:
+                return False
+            self._changed.wait(self._times.pause)
+        return True
 
     def _take_dropped(self) -> int:
         with self._changed:
