@@ -360,6 +360,32 @@ async def test_calls_that_wait_hold_nobody_else_up(start: Start[HookReceiver]) -
     assert await asyncio.gather(*tasks) == [ALLOW] * 50
 
 
+async def test_a_body_that_never_ends_holds_nobody_else_up(start: Start[HookReceiver]) -> None:
+    dragoman = await start()
+    head = b"POST /from/hermes HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900000\r\n\r\n{"
+    _, writer = await asyncio.open_connection("127.0.0.1", dragoman.port)
+    writer.write(head)
+    await writer.drain()
+    for one in recorded("tool"):
+        assert await dragoman.send(one) == DONE
+    writer.close()
+
+
+async def test_a_flood_of_hooks_of_one_session_is_taken_in_order(
+    start: Start[HookReceiver],
+) -> None:
+    dragoman = await start()
+    await dragoman.send(begun())
+    flood = [hook("on_something_new", number=number) for number in range(300)]
+    other = dragoman.sending({**call(wait=600.0), "session_id": "other"})
+    assert await asyncio.gather(*map(dragoman.send, flood)) == [DONE] * 300
+    (asked,) = await dragoman.until_asked()
+    await dragoman.answer(asked, "allow")
+    assert await other == ALLOW
+    log = await dragoman.log(dragoman.all[0].id)
+    assert len([event for event in log if isinstance(event, ev.Native)]) == 300
+
+
 async def test_a_server_that_stops_lets_calls_ask_again(start: Start[HookReceiver]) -> None:
     dragoman = await start()
     async with waiting(dragoman) as (task, _):
