@@ -15,6 +15,7 @@ import pytest
 from adapters.model import events as ev
 from proxy.app import deliveries
 from proxy.base import metrics
+from proxy.sessions.retention_limits import RetentionLimits
 from proxy.upstream import mailbox
 from tests.hermes_agent.hooks import SESSION, begun, call, ended, hook, recorded
 from tests.hermes_agent.served import BACKEND, HookReceiver, sign
@@ -141,6 +142,24 @@ async def test_a_session_that_was_deleted_here_takes_no_more(start: Start[HookRe
     await until(lambda: not dragoman.all)
     status, value = await dragoman.send(call(wait=60.0))
     assert (status, value["error"]["code"]) == (404, "not_found")
+
+
+async def test_a_session_that_is_no_longer_kept_goes_on_behind_a_gap(
+    start: Start[HookReceiver],
+) -> None:
+    dragoman = await start("sqlite")
+    await dragoman.send(begun())
+    await dragoman.send(ended())
+    (old,) = dragoman.all
+    await settled(old)
+    assert len(await dragoman.sessions.prune(RetentionLimits(age=-1))) == 1
+    other = f"{SESSION}:task:ffff"
+    again = {**begun(), "extra": {"turn_id": other, "user_message": "Go on."}}
+    assert await dragoman.send(again) == DONE
+    session = await dragoman.sessions.get(SESSION, owner="local", route=BACKEND)
+    log = await dragoman.log(session.id)
+    assert [event.TYPE for event in log[:3]] == ["session.started", "session.updated", "gap"]
+    assert session.id != old.id
 
 
 # Who may send.
