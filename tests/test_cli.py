@@ -46,6 +46,7 @@ INTERACTION = {
     "prompt": "Run `rm -rf /srv`?",
     "options": [{"id": "approve", "label": "Yes"}, {"id": "deny", "label": "No"}],
     "freeform": False,
+    "answerable": True,
     "details": {"tool": "bash"},
     "claimed": False,
 }

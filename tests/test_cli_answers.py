@@ -101,6 +101,7 @@ def commands(entry: dict[str, Any], url: str = DEFAULT_URL) -> list[list[str]]:
         (asked("unknown"), ["--sealed", "--skip"]),
         (asked("authorization"), ["--deny"]),
         (asked("approval", claimed=True), []),
+        (asked("approval", answerable=False), []),
         (asked("approval", request_id="r\n1"), []),
     ],
 )

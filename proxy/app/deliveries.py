@@ -40,6 +40,9 @@ MOST_WAITING = 1_000
 KNOWN_NAMES = 10_000
 """Names of sessions that are known without a look into the journal."""
 
+SEEN_MOST = 100_000
+"""Deliveries that are known by their ids; those of one session are known by it as well."""
+
 LATE_SECONDS = 5.0
 """How much longer than its time a sender waits at most: the session decides in time by itself."""
 
@@ -59,6 +62,10 @@ class DeliveryRoom:
     _order: KeyedLock = dataclasses.field(default_factory=KeyedLock, init=False)
     # The session of a name, by backend; the names that were used longest ago are forgotten.
     _known: collections.OrderedDict[tuple[str, str], str] = dataclasses.field(
+        default_factory=collections.OrderedDict, init=False
+    )
+    # When a delivery was taken, the oldest first.
+    _seen: collections.OrderedDict[tuple[str, str], float] = dataclasses.field(
         default_factory=collections.OrderedDict, init=False
     )
     _told: dict[tuple[str, str], float] = dataclasses.field(default_factory=dict, init=False)
@@ -83,12 +90,16 @@ class DeliveryRoom:
         if delivery.test is not None:
             text = f"Dragoman's gate works. This was a test: {delivery.test}."
             return _json(receiver.block(text))
+        if delivery.waits is None and self._is_repeated(delivery, backend):
+            metrics.DELIVERIES.labels(backend.name, "repeated").inc()
+            return _json(receiver.done)
         session = await self._session_of(delivery, backend)
         if session is None:
             metrics.DELIVERIES.labels(backend.name, "no_session").inc()
             return _json(receiver.done)
         answer = await self._deliver(request, delivery, session, backend, receiver)
         metrics.DELIVERIES.labels(backend.name, "taken").inc()
+        self._taken(delivery, backend)
         return answer
 
     def _backend(self, name: str) -> tuple[BackendSettings, Receiver]:
@@ -108,6 +119,18 @@ class DeliveryRoom:
                 f"The delivery is {age:.0f} s old or from the future; at most {FRESH_SECONDS:g} s "
                 "are taken. Is a clock wrong?"
             )
+
+    def _is_repeated(self, delivery: Delivery, backend: BackendSettings) -> bool:
+        return delivery.id is not None and (backend.name, delivery.id) in self._seen
+
+    def _taken(self, delivery: Delivery, backend: BackendSettings) -> None:
+        """Remember a delivery for as long as it would be taken again."""
+        if delivery.id is None:
+            return
+        now, seen = self.sessions.clock.monotonic(), self._seen
+        seen[backend.name, delivery.id] = now
+        while len(seen) > SEEN_MOST or now - next(iter(seen.values())) > 2 * FRESH_SECONDS:
+            seen.popitem(last=False)
 
     async def _deliver(
         self,

@@ -66,6 +66,8 @@ def _told(asked: JsonObject) -> Iterator[tuple[str, str]]:
     offered = [_offered(option) for option in asked.get("options") or ()]
     if offered:
         yield "options", ", ".join(offered)
+    if asked.get("answerable") is False:
+        yield "answered", "where it is asked, not here"
 
 
 def _offered(option: JsonObject) -> str:
@@ -87,6 +89,8 @@ def _wrapped(text: str, before: str, columns: int) -> list[str]:
 
 def _answers(asked: JsonObject) -> Iterator[list[str]]:
     """Yield the options of `answer` that a request of this kind takes."""
+    if asked.get("answerable") is False:
+        return
     options = [_option(given) for given in asked.get("options") or ()]
     kind = asked.get("kind")
     if kind in SEALED_KINDS:

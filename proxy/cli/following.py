@@ -15,7 +15,16 @@ from proxy.cli.asked import block, cut
 from proxy.cli.printing import JsonObject, cell, clean
 from proxy.cli.servers import Away, ServerClient, session_path
 
-_ASKED = ("session_id", "request_id", "kind", "prompt", "options", "freeform", "details")
+_ASKED = (
+    "session_id",
+    "request_id",
+    "kind",
+    "prompt",
+    "options",
+    "freeform",
+    "answerable",
+    "details",
+)
 
 _VALUE = 200
 """Characters that are shown of what a tool gets and gives, and of what the agent thinks."""

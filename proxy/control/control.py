@@ -227,7 +227,7 @@ class SessionOut(ApiModel):
 
 
 class InteractionOut(ApiModel):
-    """An open interaction."""
+    """An open interaction; one that is not `answerable` is asked, and answered, elsewhere."""
 
     session_id: str
     request_id: str
@@ -235,6 +235,7 @@ class InteractionOut(ApiModel):
     prompt: str
     options: list[dict[str, Any]]
     freeform: bool
+    answerable: bool
     details: dict[str, Any] | None
     claimed: bool
 
@@ -806,6 +807,7 @@ def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
             prompt=event.prompt,
             options=[o.model_dump(mode="json", exclude_none=True) for o in event.options or ()],
             freeform=event.freeform,
+            answerable=event.answerable,
             details=event.details,
             claimed=open_.claimed_by is not None,
         )

@@ -33,8 +33,8 @@ class Mailbox(Upstream):
 
     @property
     def count(self) -> int:
-        """Return how many senders wait."""
-        return sum(map(len, self._waiting.values()))
+        """Return how many senders wait and have not left."""
+        return sum(one.there() for senders in self._waiting.values() for one in senders)
 
     @contextlib.contextmanager
     def wait(self, key: str, there: Callable[[], bool]) -> Iterator[asyncio.Future[bytes]]:

@@ -7,6 +7,7 @@ of its own.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Annotated, Any, NamedTuple
 
 from adapters.driving.asks import InteractionAnswer, InteractionLedger, PendingInteraction
@@ -18,8 +19,8 @@ from adapters.model import events as ev
 from adapters.model.stored import adapter_of
 from adapters.wire.jsonvalue import int_of, name_of, rest_of
 
-MOST_DELIVERIES = 256
-"""Deliveries that are known by their ids. Ours: a sender repeats one within seconds."""
+MOST_DELIVERIES = 128
+"""Deliveries that are known by a hash of their ids. Ours: a sender repeats one within seconds."""
 
 MOST_PAST = 8
 """Turns of a thread that are known to be over: what comes late is of one of the last. Ours."""
@@ -144,9 +145,10 @@ class HermesState:
         """Say whether a delivery comes for the first time, and remember it."""
         if delivery is None:
             return True
-        if delivery in self.deliveries:
+        known = hashlib.blake2b(delivery.encode("utf-8", "replace"), digest_size=6).hexdigest()
+        if known in self.deliveries:
             return False
-        self.deliveries = [*self.deliveries, delivery][-MOST_DELIVERIES:]
+        self.deliveries = [*self.deliveries, known][-MOST_DELIVERIES:]
         return True
 
     def decide(self, key: str, blocked: str) -> None:
