@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.hermes_agent.client.gateway import BEHIND_MS, BUILT_MS
 from adapters.hermes_agent.client.turns import FAILED_MS, RETRIED_MS, SILENT_MS
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -186,6 +187,7 @@ def test_a_child_in_the_background_outlives_the_turn_that_sent_it() -> None:
 def test_gateway_hooks_tell_what_nobody_else_tells() -> None:
     watched = Watched()
     watched.hear(*recorded("gateway"))
+    watched.wait(BEHIND_MS)
     assert [e.outcome for e in found(watched.log, ev.TurnEnded)] == ["completed"]
     assert [e.text for e in found(watched.log, ev.TextCompleted)] == ["The command printed hi."]
     assert [e.name for e in found(watched.log, ev.ToolCalled)] == ["terminal"]
@@ -198,6 +200,28 @@ def test_gateway_hooks_say_nothing_where_those_of_the_agent_come() -> None:
     gateway = [{**one, "session_id": watched.codec.native_id} for one in recorded("gateway")]
     watched.hear(*gateway)
     assert what_is_said(watched.log) == told
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_gateway_hooks_that_come_before_those_of_the_agent_say_nothing(first: int) -> None:
+    watched, once = Watched(), Watched()
+    once.hear(*recorded("tool"))
+    own = [{**one, "session_id": once.codec.native_id} for one in recorded("gateway")]
+    watched.hear(*own[1 : 1 + first])
+    watched.restart()
+    watched.hear(*recorded("tool"), *own[1 + first :])
+    assert what_is_said(watched.log) == what_is_said(once.log)
+
+
+def test_a_gateway_that_is_slow_to_build_its_agent_begins_no_turn_of_its_own() -> None:
+    watched = Watched()
+    start = next(
+        one for one in recorded("gateway") if one["hook_event_name"] == "gateway:agent:start"
+    )
+    watched.hear({**start, "session_id": SESSION})
+    watched.wait(BUILT_MS - 1_000)
+    watched.hear(begun())
+    assert len(found(watched.log, ev.TurnStarted)) == 1
 
 
 # Ends.
@@ -227,6 +251,28 @@ def test_a_model_call_that_is_repeated_does_not_end_the_turn() -> None:
     assert watched.state.busy
     watched.hear(hook("pre_api_request", api_request_id="r1"), ended())
     assert [e.outcome for e in found(watched.log, ev.TurnEnded)] == ["completed"]
+
+
+def model_failed(retries: int, **more: Any) -> dict[str, Any]:
+    """Return the hook after a model call that failed."""
+    about = {"api_request_id": "r1", "retry_count": retries, "max_retries": 3, **more}
+    return hook("api_request_error", **about)
+
+
+def test_an_error_of_the_model_that_comes_by_two_ways_is_told_once() -> None:
+    watched = Watched()
+    called = hook("pre_api_request", api_request_id="r1")
+    late = hook("pre_api_request", api_request_id="r1")
+    watched.hear(begun(), called, model_failed(1), late, model_failed(1))
+    watched.wait(FAILED_MS)
+    assert len(found(watched.log, ev.ErrorReported)) == 1
+    assert [e.outcome for e in found(watched.log, ev.TurnEnded)] == ["failed"]
+
+
+def test_each_error_of_a_repeated_model_call_is_told() -> None:
+    watched = Watched()
+    watched.hear(begun(), model_failed(1, retryable=True), model_failed(2, retryable=True))
+    assert len(found(watched.log, ev.ErrorReported)) == 2
 
 
 def test_the_next_turn_ends_one_that_died() -> None:

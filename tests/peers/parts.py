@@ -1,8 +1,8 @@
 """Plays all parts of `make peers`: `run.sh` without the name of a part calls it.
 
-`servers`, `clients` and `services` wait more than they compute, so others are played beside them.
-What a part needs is installed while others are played. The output of a part is printed when it
-ends; on a terminal a line counts until then. Ctrl-C ends all.
+`servers`, `clients`, `services` and `hermes` wait more than they compute, so others are played
+beside them. What a part needs is installed while others are played. The output of a part is printed
+when it ends; on a terminal a line counts until then. Ctrl-C ends all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 
-LANES = (("servers",), ("clients", "page", "services"), ("terminal", "agui", "aisdk", "sdks"))
+LANES = (
+    ("servers",),
+    ("clients", "page", "services", "hermes"),
+    ("terminal", "agui", "aisdk", "sdks"),
+)
 SCRIPT = Path(__file__).with_name("run.sh")
 # A part that is told to end says what has failed so far; one that does not is killed.
 STOP_S = 20.0

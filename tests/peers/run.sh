@@ -4,10 +4,11 @@
 # In `agui` clients of AG-UI and CopilotKit, of several releases, hold it; in `aisdk` pages of the AI SDK.
 # In `sdks` the vendor's SDKs of Claude Managed Agents do, Python and TypeScript.
 # In `services` Dragoman drives a third party's server of Claude Managed Agents.
+# In `hermes` a Hermes Agent tells Dragoman what it does, and waits for decisions.
 # In `page` the pages of docs/examples are used in Chromium, which apt-get installs.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|services|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
+# Usage: run.sh [clients|terminal|servers|services|hermes|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
 # run.sh install PART only installs what a part needs.
 set -eu
 
@@ -18,7 +19,7 @@ if [ "${1-}" = install ]; then
 fi
 part=all
 case ${1-} in
-    clients | terminal | servers | services | agui | aisdk | sdks | page)
+    clients | terminal | servers | services | hermes | agui | aisdk | sdks | page)
         part=$1
         shift
         ;;
@@ -139,8 +140,19 @@ install_releases() {
 eve_clients() {
     for generation in eve-0.30.8 eve-0.80.1; do
         install_locked "$generation" npm24
-        copy "$cache/$generation" "$peers/$generation/driver.mjs"
+        copy "$cache/$generation" "$peers/$generation/"*.mjs
     done
+}
+
+aisdk_clients() {
+    copy "$cache/aisdk" "$peers/aisdk/"*.mjs
+    install_locked aisdk/clients npm24
+    copy "$cache/aisdk/clients" "$peers/aisdk/clients/"*.mjs
+}
+
+managed_agents_python() {
+    install_python managed_agents/python
+    copy "$cache/managed_agents/python" "$peers/managed_agents/python/"*.py
 }
 
 # A client is found from the folder of the file that imports it, so the drivers run beside it.
@@ -164,6 +176,13 @@ install_part() {
             install_python servers/open-managed-agents --ignore-requires-python
             copy "$cache/servers/open-managed-agents" "$peers/servers/open-managed-agents/"*.py
             ;;
+        hermes)
+            install_python servers/hermes-agent
+            # Those who decide: an eve client, a page and an SDK.
+            eve_clients
+            aisdk_clients
+            managed_agents_python
+            ;;
         agui)
             copy "$cache/agui" "$peers/agui/"*.mjs
             for client in clients copilotkit react assistant-ui; do
@@ -174,20 +193,17 @@ install_part() {
             copy "$cache/agui/python" "$peers/agui/python/"*.py "$peers/agui/python/"*.mjs
             ;;
         aisdk)
-            copy "$cache/aisdk" "$peers/aisdk/"*.mjs
-            install_locked aisdk/clients npm24
+            aisdk_clients
             install_locked aisdk/assistant-ui npm24
             copy "$cache/aisdk/assistant-ui" "$peers/aisdk/assistant-ui/"*.mjs
             install_locked compressing npm24
             copy "$cache/compressing" "$peers/compressing/"*.mjs
-            copy "$cache/aisdk/clients" "$peers/aisdk/clients/"*.mjs
             ;;
         sdks)
             install_locked managed_agents/node npm24
             copy "$cache/managed_agents/node" "$peers/managed_agents/node/"*.mjs
-            install_python managed_agents/python
+            managed_agents_python
             install_releases managed_agents/python
-            copy "$cache/managed_agents/python" "$peers/managed_agents/python/"*.py
             ;;
         page)
             need chromium chromium fonts-dejavu-core
@@ -216,6 +232,9 @@ play_part() {
             ;;
         services)
             "$python" -m tests.peers.services --cache "$cache" "$@" || failed=1
+            ;;
+        hermes)
+            "$python" -m tests.peers.hermes --node "$node" --cache "$cache" "$@" || failed=1
             ;;
         agui | aisdk)
             "$node" "$cache/$part/clients/verify.mjs" "$root/fixtures/golden" || failed=1

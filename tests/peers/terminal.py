@@ -82,14 +82,18 @@ BACKENDS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 class Terminal:
     """A program on a pseudo terminal."""
 
-    def __init__(self, arguments: list[str], cwd: Path) -> None:
+    def __init__(
+        self, arguments: list[str], cwd: Path, env: Mapping[str, str] | None = None
+    ) -> None:
         self.screen = Screen()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._changed = asyncio.Event()
+        self._over = asyncio.Event()
         self._pid, self._fd = pty.fork()
         if self._pid == 0:
             os.chdir(cwd)
             os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(ROWS))
+            os.environ.update(env or {})
             os.execv(arguments[0], arguments)
         size = struct.pack("HHHH", ROWS, COLUMNS, 0, 0)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, size)
@@ -105,6 +109,7 @@ class Terminal:
             data = b""
         if not data:
             asyncio.get_running_loop().remove_reader(self._fd)
+            self._over.set()
         # What a terminal is asked by programs that start: where its cursor is, and what it is.
         if b"\x1b[6n" in data:
             os.write(self._fd, b"\x1b[1;1R")
@@ -142,6 +147,10 @@ class Terminal:
         self.press(text)
         await self.see(text, times=before + 1)
         self.press("\r")
+
+    async def ended(self) -> None:
+        """Wait until the program has closed its terminal."""
+        await self._over.wait()
 
     def close(self) -> None:
         """Kill the program."""

@@ -59,6 +59,8 @@ _GATEWAY: dict[str, Handler] = {
 }
 """Hooks of the gateway (section 4)."""
 
+_TURN_OF_GATEWAY = frozenset(_GATEWAY) - {"gateway:session:start"}
+
 _WORK = frozenset(_HANDLERS) - {
     *("on_session_start", "on_session_finalize", "on_session_reset"),
     *("subagent_start", "subagent_stop"),
@@ -159,14 +161,19 @@ class HermesHooksClient(ClientCodec):
         return out
 
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
-        return []
+        # The end of a recording: nothing of the agent's own comes any more.
+        self._kept.touched = True
+        out = self._hear_gateway(now)
+        self._set_alarm()
+        return out
 
     def give_up(
         self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
     ) -> list[ev.Event]:
         self._kept.touched = True
         info = raw.error_info(error, SESSION_LOST)
-        out = self._s.held.let_go()
+        out = self._hear_gateway(now)
+        out += self._s.held.let_go()
         for thread in self._s.threads.values():
             out += turns.end(self._s, thread, None, "failed", info, synthetic=True)
         self._set_alarm()
@@ -182,14 +189,25 @@ class HermesHooksClient(ClientCodec):
         self._kept.touched = True
         s, held = self._s, self._s.held
         out = held.tick(now)
+        due = gateway.due(s)
+        if due is not None and now >= due:
+            out += self._hear_gateway(now)
         out += held.keep(tools.tick(s, now), now)
         out += held.keep(turns.tick(s, self._silent, now), now)
         self._set_alarm()
         return out
 
+    def _hear_gateway(self, now: int) -> list[ev.Event]:
+        """Hear the hooks of the gateway that wait: there are none of the agent's own."""
+        s = self._s
+        waiting, s.gateway = s.gateway, []
+        s.only_gateway = s.only_gateway or bool(waiting)
+        hooks = (hook_of(one.value, one.frame, now) for one in waiting)
+        return [event for seen in hooks for event in self._heard(seen)]
+
     def _set_alarm(self) -> None:
         s = self._s
-        self.wake_at = soonest(s.held.due, tools.due(s), turns.due(s, self._silent))
+        self.wake_at = soonest(s.held.due, tools.due(s), turns.due(s, self._silent), gateway.due(s))
 
     # Hooks.
 
@@ -220,15 +238,21 @@ class HermesHooksClient(ClientCodec):
         named = seen.session
         if s.session is None and named is not None:
             s.session = named
-        thread = s.thread_of(_thread_name(s, seen))
-        if seen.name.startswith(wire.GATEWAY):
-            handler = None if s.agent_hooks else _GATEWAY.get(seen.name)
-            if handler is None and seen.name in _GATEWAY:
-                # The agent's own hooks tell more.
-                return []
-        else:
+        if not seen.name.startswith(wire.GATEWAY):
             s.agent_hooks = True
-            handler = _HANDLERS.get(seen.name)
+            s.gateway.clear()
+        elif seen.name in _TURN_OF_GATEWAY and not s.only_gateway and not s.agent_hooks:
+            gateway.hold(s, seen)
+            return []
+        return self._heard(seen)
+
+    def _heard(self, seen: Hook) -> list[ev.Event]:
+        s = self._s
+        thread = s.thread_of(_thread_name(s, seen))
+        handler = (_GATEWAY if seen.name in _GATEWAY else _HANDLERS).get(seen.name)
+        if seen.name in _GATEWAY and s.agent_hooks:
+            # The agent's own hooks tell more.
+            return []
         if handler is None:
             return [*self._held(seen), unknown(s, seen)]
         if seen.name in _WORK and turns.is_late(thread, seen):

@@ -1,16 +1,47 @@
 """Gateway hooks (section 4): less of what the agent's own hooks tell, cut at 500 characters and
-without ids. They count only where no others come."""
+without ids. They count only where no others come: the first ones wait for those, since the gateway
+tells of a turn before the agent does."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import Any
 
+from adapters.driving.part import soonest
 from adapters.hermes_agent.client import turns
 from adapters.hermes_agent.client.messages import content_of
-from adapters.hermes_agent.client.state import HermesState, HermesThread, Hook, ModelResult
+from adapters.hermes_agent.client.state import (
+    GatewayHook,
+    HermesState,
+    HermesThread,
+    Hook,
+    ModelResult,
+)
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import JsonError, int_of, parse_json, text_of
+
+START = "gateway:agent:start"
+
+BUILT_MS = 60_000
+"""How long the first hooks wait for the agent's own while it is built. Ours."""
+
+BEHIND_MS = 2_000
+"""How much later the agent's own may come once it works. Ours."""
+
+
+def hold(s: HermesState, seen: Hook) -> None:
+    """Let a hook wait."""
+    s.gateway.append(GatewayHook(seen.whole, seen.native.frame or 0, seen.now))
+
+
+def due(s: HermesState) -> int | None:
+    """Return when hooks have waited long enough."""
+    return soonest(
+        *(
+            one.at + (BUILT_MS if one.value["hook_event_name"] == START else BEHIND_MS)
+            for one in s.gateway
+        )
+    )
 
 
 def session_start(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]:

@@ -118,7 +118,6 @@ def request_end(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Eve
 def request_error(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]:
     """Take `api_request_error`. One that Hermes does not repeat is the last that is heard of its
     turn (section 2.1)."""
-    out = turns.step(s, thread, seen, synthetic=True)
     said = seen.args.get("error")
     said = said if isinstance(said, dict) else {}
     code = code_of(said.get("type"), "api_request_error")
@@ -127,6 +126,15 @@ def request_error(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.E
     error = ev.ErrorInfo(code=code, message=words, status=status)
     tries, most = int_of(seen.args.get("retry_count")), int_of(seen.args.get("max_retries"))
     again = seen.args.get("retryable") is True and (tries or 0) < (most or 0)
+    # A repeated call has the same id, and an error of its own; that may come by two ways.
+    name = f"{seen.text('api_request_id')}:error:{tries}:{seen.args.get('started_at')}"
+    told = name in thread.told
+    out = turns.work(s, thread, seen) if told else turns.step(s, thread, seen, synthetic=True)
+    thread.error = error
+    thread.fails_at = seen.now + (turns.RETRIED_MS if again else turns.FAILED_MS)
+    if told:
+        return out + turns.end_step(thread, seen.native, error=error)
+    thread.told.append(name)
     known = ("error", "retryable", *_MODEL)
     details = seen.rest(*known)
     out.append(
@@ -138,10 +146,7 @@ def request_error(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.E
             details=details,
         )
     )
-    out += turns.end_step(thread, seen.native, error=error)
-    thread.error = error
-    thread.fails_at = seen.now + (turns.RETRIED_MS if again else turns.FAILED_MS)
-    return out
+    return out + turns.end_step(thread, seen.native, error=error)
 
 
 def answered(s: HermesState, thread: HermesThread, seen: Hook) -> list[ev.Event]:

@@ -113,12 +113,24 @@ class HermesThread:
 
 
 @dataclasses.dataclass(slots=True)
+class GatewayHook:
+    """A hook of the gateway that is not heard yet, the place of its frame, and when it came."""
+
+    value: dict[str, Any]
+    frame: int
+    at: int
+
+
+@dataclasses.dataclass(slots=True)
 class HermesState:
     """What must survive a restart, besides how many hooks came."""
 
     session: str | None = None
-    # Whether hooks of the agent itself come: those of the gateway tell less of the same.
+    # Whether hooks of the agent itself come: those of the gateway tell less of the same. Whether
+    # only those of the gateway come; until one is known, they wait.
     agent_hooks: bool = False
+    only_gateway: bool = False
+    gateway: list[GatewayHook] = dataclasses.field(default_factory=list)
     unnamed: int = 0
     threads: dict[str, HermesThread] = dataclasses.field(
         default_factory=lambda: {ev.MAIN: HermesThread()}
@@ -165,7 +177,7 @@ class HermesState:
 _ADAPTER = adapter_of(HermesState)
 
 RECORDS = (
-    *(HermesState, HermesThread, HermesCall, ModelResult, HeldToolCalls),
+    *(HermesState, HermesThread, HermesCall, ModelResult, GatewayHook, HeldToolCalls),
     *(InputLedger, SentInput, InteractionLedger, GatedCall, InteractionAnswer),
 )
 """What is stored: a change in one of them is a new version."""
