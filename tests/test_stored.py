@@ -47,7 +47,7 @@ SHAPES = {
     ("eve", 1): 3352403035,
     ("herm", 1): 4206229850,
     ("managed-agents", 1): 2219478526,
-    ("hermes-agent", 1): 270117383,
+    ("hermes-agent", 1): 1739568113,
     ("moved", 1): 2978162301,
 }
 """What each version has stored. A line stays for as long as its version: add one for the next."""

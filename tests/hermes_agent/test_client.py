@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.hermes_agent.client.gateway import BEHIND_MS, BUILT_MS
-from adapters.hermes_agent.client.turns import FAILED_MS, RETRIED_MS, SILENT_MS
+from adapters.hermes_agent.client.turns import (
+    BETWEEN_MS,
+    FAILED_MS,
+    RETRIED_MS,
+    SILENT_MS,
+    THINKING_MS,
+)
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Response
@@ -292,6 +298,25 @@ def test_a_turn_without_hooks_ends_and_goes_on_when_one_comes() -> None:
     returned = hook("post_tool_call", tool="terminal", tool_call_id="call_9", result="ok")
     watched.hear(returned, ended())
     assert [e.outcome for e in found(watched.log, ev.TurnEnded)] == ["failed", "completed"]
+
+
+@pytest.mark.parametrize(
+    ("hooks", "ms"),
+    [
+        ([], BETWEEN_MS),
+        ([hook("pre_api_request", api_request_id="r1")], THINKING_MS),
+        ([call()], SILENT_MS),
+    ],
+)
+def test_a_turn_may_be_silent_for_as_long_as_what_is_open_may_take(
+    hooks: list[Any], ms: int
+) -> None:
+    watched = Watched()
+    watched.hear(begun(), *hooks)
+    watched.wait(ms - 1_000)
+    assert watched.state.busy
+    watched.wait(2_000)
+    assert not watched.state.busy
 
 
 def test_an_interrupted_turn_is_one_whatever_else_it_says() -> None:

@@ -29,8 +29,15 @@ RETRIED_MS = 300_000
 """How long it goes on after a model call that Hermes repeats: it may wait for minutes. Ours."""
 
 SILENT_MS = 3 * 3_600_000
-"""How long a turn goes on without a hook: a tool may take hours, and a Hermes that was killed says
-nothing more. Ours; a setting may say otherwise."""
+"""How long a turn goes on without a hook while a tool runs, which may take hours: a Hermes that was
+killed says nothing more. Ours; a setting may say otherwise."""
+
+THINKING_MS = 1_800_000
+"""The same while the model works. Ours."""
+
+BETWEEN_MS = 600_000
+"""The same while nothing is open: Hermes ends some turns by itself without a hook, and may compact
+what was said before it goes on. Ours."""
 
 _SILENT = "No hook came for so long that the turn counts as over; Hermes may have been stopped."
 
@@ -235,7 +242,9 @@ def _due(s: HermesState, thread: HermesThread, silent: int) -> int | None:
     if any(ask.key and ask.thread_id == thread.thread_id for ask in s.asks.open.values()):
         # The gate waits, which has an end of its own.
         return None
-    return thread.heard + silent
+    if thread.calls:
+        return thread.heard + silent
+    return thread.heard + min(silent, BETWEEN_MS if thread.step is None else THINKING_MS)
 
 
 def tick(s: HermesState, silent: int, now: int) -> list[ev.Event]:

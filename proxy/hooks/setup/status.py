@@ -118,7 +118,7 @@ def read_status(
         text = "HERMES_SAFE_MODE is set: Hermes skips shell hooks and plugins"
         status.findings.append(HookFinding("", "safe mode", "failed", text))
     if {"shell", "plugin"} <= {*ways}:
-        text = "shell and plugin both send each event, and a tool asks twice: remove one of them"
+        text = "shell and plugin both send each event, which is told once: one of them is enough"
         status.findings.append(HookFinding("", "ways", "note", text))
     parts = {"shell": _shell, "plugin": _plugin, "gateway": _gateway}
     for way in ways:
