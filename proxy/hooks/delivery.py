@@ -60,6 +60,9 @@ MOST_WAIT = 3_600
 MOST_SHELL_WAIT = 285
 """Hermes ends a shell hook after 300 s at most, and then the tool runs: we must be first."""
 
+MADE_UP = ("test-session", "parent-sess")
+"""The sessions of events that Hermes makes up to try a hook; they have no turn."""
+
 MOST_BYTES = 1024 * 1024
 """Of a body."""
 MOST_STDIN = 16 * 1024 * 1024
@@ -599,7 +602,7 @@ def answer_hook(
     started, settings, payload = time.monotonic(), None, None
     try:
         settings = read_settings(home)
-        payload = trim(read_payload(raw))
+        payload = marked(trim(read_payload(raw)))
         if is_gated(settings, payload):
             wait = min(settings.wait_seconds, MOST_SHELL_WAIT)
             return ask_in_time(settings, payload, started=started, wait=wait, times=times)
@@ -610,6 +613,17 @@ def answer_hook(
         if is_gated(settings or HookSettings(), seen):
             return directive(doubt, settings)
     return {}
+
+
+def marked(payload: Json) -> Json:
+    """Mark an event that Hermes made up: `hermes hooks test` and `doctor` ask about no real call,
+    and nobody is to be asked about it."""
+    extra = payload.get("extra")
+    if payload.get("session_id") not in MADE_UP or not isinstance(extra, dict):
+        return payload
+    if extra.get("turn_id"):
+        return payload
+    return {**payload, "extra": {"dragoman_test": "made up by Hermes", **extra}}
 
 
 def ask_in_time(

@@ -615,6 +615,16 @@ def test_a_proof_of_the_installation_passes_through(tmp_path: Path) -> None:
     assert origin.arrivals[0].payload["extra"] == {"dragoman_test": "nonce"}
 
 
+def test_nobody_is_asked_about_a_call_that_hermes_made_up(tmp_path: Path) -> None:
+    made_up = {**CALL, "session_id": "test-session", "extra": {"tool_call_id": "test-call"}}
+    with HookOrigin() as origin:
+        write_settings(tmp_path, origin.url)
+        answered(tmp_path, made_up)
+        answered(tmp_path, {**made_up, "extra": {"turn_id": "t"}})
+    marks = [arrival.payload["extra"].get("dragoman_test") for arrival in origin.arrivals]
+    assert marks == ["made up by Hermes", None]
+
+
 @settings(max_examples=15)
 @given(st.recursive(st.none() | st.floats() | st.integers() | st.text() | st.binary(),
                     lambda inner: st.lists(inner) | st.dictionaries(st.integers(), inner)
