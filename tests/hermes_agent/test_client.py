@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.hermes_agent.client import HermesHooksClient
 from adapters.hermes_agent.client.gateway import BEHIND_MS, BUILT_MS
 from adapters.hermes_agent.client.turns import (
     BETWEEN_MS,
@@ -86,6 +88,16 @@ def test_a_session_that_is_stored_at_every_hook_tells_the_same(name: str) -> Non
         stored.hear(one)
         stored.restart()
     assert [e.model_dump() for e in stored.log] == [e.model_dump() for e in watched.log]
+
+
+def test_a_position_has_what_changed_since_the_snapshot() -> None:
+    codec, again = HermesHooksClient({}), HermesHooksClient({})
+    first = codec.snapshot()
+    for number, one in enumerate(recorded("child")):
+        codec.feed(DELIVERED, json.dumps(one).encode(), number)
+    again.restore(first, codec.position)
+    assert again.snapshot() == codec.snapshot()
+    assert again.frames == len(recorded("child"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -188,6 +200,26 @@ def test_a_child_in_the_background_outlives_the_turn_that_sent_it() -> None:
     ends = [e.thread_id for e in found(watched.log, ev.TurnEnded)]
     child = found(watched.log, ev.ThreadStarted)[0].thread_id
     assert ends == [ev.MAIN, child, ev.MAIN]
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("completed", "completed"),
+        ("success", "completed"),
+        ("interrupted", "cancelled"),
+        ("cancelled", "cancelled"),
+        ("timeout", "failed"),
+        (None, "failed"),
+    ],
+)
+def test_a_child_ends_as_hermes_says(said: str | None, status: str) -> None:
+    watched = Watched()
+    child: dict[str, Any] = {"child_session_id": "c1", "parent_session_id": SESSION}
+    stop = hook("subagent_stop", turn=None, **child, child_status=said)
+    watched.hear(begun(), hook("subagent_start", turn=None, **child), stop)
+    (end,) = found(watched.log, ev.ThreadEnded)
+    assert (end.status, end.error is not None) == (status, status == "failed")
 
 
 def test_gateway_hooks_tell_what_nobody_else_tells() -> None:
@@ -478,6 +510,14 @@ def test_an_answer_goes_to_the_hook_that_waits(decision: str, body: bytes, outco
     told = watched.take(watched.codec.respond(sent, Response(200), watched.now))
     assert types(told) == ["input.settled", "interaction.resolved", "turn.resumed"]
     assert [e.outcome for e in found(told, ev.InteractionResolved)] == [outcome]
+
+
+def test_what_an_answer_changes_is_to_be_stored() -> None:
+    watched = Watched()
+    sent = answer(watched, ask(watched), "allow")
+    watched.codec.snapshot()
+    watched.codec.respond(sent, Response(200), watched.now)
+    assert watched.codec.changed
 
 
 def test_a_call_that_was_decided_is_decided_the_same_when_it_comes_again() -> None:

@@ -350,6 +350,23 @@ async def test_hermes_own_approvals_cannot_be_answered_here(start: Start[HookRec
     assert await dragoman.answer(asked, "allow") >= 400
 
 
+async def test_an_approval_without_a_turn_is_found_by_the_key_of_its_session(
+    start: Start[HookReceiver],
+) -> None:
+    dragoman = await start()
+    approval = hook(
+        "pre_approval_request",
+        session="",
+        turn="",
+        command="<terminal> (plugin approval rule)",
+        session_key=SESSION,
+    )
+    await dragoman.send(begun())
+    await dragoman.send(approval)
+    (asked,) = await dragoman.until_asked()
+    assert not asked.answerable
+
+
 async def test_too_many_calls_that_wait_are_refused(
     start: Start[HookReceiver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
