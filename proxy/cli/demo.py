@@ -68,7 +68,7 @@ def _show_samples(url: str, key: str | None) -> None:
     click.echo("\nPaste these into one shell, one after the other:")
     if key is not None:
         click.echo(f"On another machine put the address of this one in the place of {url}.")
-    for sample in playing.SAMPLES:
+    for sample in playing.samples_of(key):
         click.echo(f"\n# {sample.title}\n{sample.text(url, http)}")
     click.echo("\nCtrl-C ends the demo.")
 
@@ -82,8 +82,8 @@ async def _check_demo(run: Callable[..., Coroutine[Any, Any, None]], stop: async
         nonlocal passed
         url, key = await started
         outcomes = []
-        http = playing.http_program(key)
-        async with contextlib.aclosing(playing.check(_reached(url), http)) as run:
+        http, pasted = playing.http_program(key), playing.samples_of(key)
+        async with contextlib.aclosing(playing.check(_reached(url), http, pasted)) as run:
             async for outcome in run:
                 outcomes.append(outcome.passed)
                 click.echo(f"{'PASS' if outcome.passed else 'FAIL'}  {outcome.sample.title}")
@@ -91,7 +91,7 @@ async def _check_demo(run: Callable[..., Coroutine[Any, Any, None]], stop: async
                     click.echo(f"      expected: {outcome.sample.expect}")
                     for line in outcome.output.splitlines():
                         click.echo(f"      {clean(line)}")
-        left = len(playing.SAMPLES) - len(outcomes)
+        left = len(pasted) - len(outcomes)
         if left:
             click.echo(f"FAIL  {left} more were not run")
         passed = all(outcomes) and not left

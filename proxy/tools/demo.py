@@ -60,12 +60,14 @@ class Sample:
     """Commands to paste. `{http}` is a program that is called like curl, `{url}` the demo's
     address.
 
-    `expect` occurs in what they print.
+    `expect` occurs in what they print. Some are of a backend that calls us, which a demo with keys
+    does not have.
     """
 
     title: str
     command: str
     expect: str
+    of_a_caller: bool = False
 
     def text(self, url: str, http: str) -> str:
         """Return the commands as a shell takes them."""
@@ -154,6 +156,7 @@ SAMPLES: tuple[Sample, ...] = (
         'for TRY in $TRIES; do STREAM=$({http} "$WATCH/stream?follow=0")\n'
         """  printf '%s\\n' "$STREAM" | grep input.requested && break; sleep 0.2; done""",
         "echo hi",
+        of_a_caller=True,
     ),
     Sample(
         "Say yes, and see the Hermes go on",
@@ -165,6 +168,7 @@ SAMPLES: tuple[Sample, ...] = (
         'for TRY in $TRIES; do {http} "$WATCH/stream?follow=0" |'
         " grep message.completed | grep printed && break; sleep 0.2; done",
         "The command printed hi.",
+        of_a_caller=True,
     ),
     Sample(
         "List all sessions by the control API",
@@ -172,6 +176,11 @@ SAMPLES: tuple[Sample, ...] = (
         '"route":"engine"',
     ),
 )
+
+
+def samples_of(key: str | None) -> list[Sample]:
+    """Return the samples of a demo that is asked with a key, or with none."""
+    return [one for one in SAMPLES if key is None or not one.of_a_caller]
 
 
 def http_program(key: str | None = None, *, anywhere: bool = False) -> str:
@@ -330,8 +339,10 @@ class SampleResult:
     output: str
 
 
-async def check(url: str, http: str) -> AsyncGenerator[SampleResult, None]:
-    """Run the samples in one shell, as somebody who pastes them does, and yield how each went.
+async def check(
+    url: str, http: str, samples: Sequence[Sample] | None = None
+) -> AsyncGenerator[SampleResult, None]:
+    """Run samples in one shell, as somebody who pastes them does, and yield how each went.
 
     Later samples use what earlier ones found, so nothing is run after one that hangs.
     """
@@ -345,7 +356,7 @@ async def check(url: str, http: str) -> AsyncGenerator[SampleResult, None]:
     assert shell.stdin is not None
     assert shell.stdout is not None
     try:
-        for number, sample in enumerate(SAMPLES):
+        for number, sample in enumerate(SAMPLES if samples is None else samples):
             mark = f"--- end of sample {number} ---"
             script = f"{sample.text(url, http)}\nprintf '\\n%s\\n' '{mark}'\n"
             shell.stdin.write(script.encode())
