@@ -17,6 +17,7 @@ from proxy.app import deliveries
 from proxy.base import metrics
 from proxy.sessions.retention_limits import RetentionLimits
 from proxy.upstream import mailbox
+from proxy.upstream.backend_check import check_backends
 from tests.hermes_agent.hooks import SESSION, begun, call, ended, hook, recorded
 from tests.hermes_agent.served import BACKEND, HookReceiver, sign
 from tests.support.dragoman import Start, starts
@@ -221,6 +222,72 @@ async def test_sessions_are_those_of_the_key_that_the_backend_names(
         async with dragoman.http.get(url, headers=credential(f"k-{name}")) as response:
             seen[name] = len((await response.json())["sessions"])
     assert seen == {"ann": 1, "bob": 0}
+
+
+# What others may ask of it.
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/as/eve/to/hermes/eve/v1/session", {}),
+        ("/as/eve/to/hermes/eve/v1/session", {"message": "Hello"}),
+        ("/as/herm/to/hermes/v1/agents/hermes/sessions", {}),
+        ("/as/engine/to/hermes/execute", {"task_id": "t", "message": "Hello"}),
+        (
+            "/as/managed-agents/to/hermes/v1/sessions",
+            {"agent": "hermes", "environment_id": "env_hermes"},
+        ),
+    ],
+)
+async def test_no_frontend_begins_a_session(
+    start: Start[HookReceiver], path: str, body: dict[str, Any]
+) -> None:
+    dragoman = await start()
+    url = f"http://127.0.0.1:{dragoman.port}{path}"
+    async with dragoman.http.post(url, json=body) as response:
+        assert 400 <= response.status < 500, await response.text()
+    assert dragoman.all == []
+
+
+async def test_no_frontend_says_anything_in_a_session_that_is_watched(
+    start: Start[HookReceiver],
+) -> None:
+    dragoman = await start()
+    await dragoman.send(begun())
+    await dragoman.send(ended())
+    url = f"{dragoman.face('eve', BACKEND)}/eve/v1/session/{SESSION}"
+    async with dragoman.http.post(url, json={"message": "Go on."}) as response:
+        assert response.status >= 400
+        assert "watched and gated" in await response.text()
+
+
+async def test_a_check_says_that_the_backend_calls_and_that_nothing_was_asked(
+    start: Start[HookReceiver],
+) -> None:
+    dragoman = await start(secret="s3cret")
+    (found,) = await check_backends(dragoman.settings)
+    states = {what: finding.state for what, finding in found.findings.items()}
+    assert states == {
+        "reachable": "ok",
+        "credential": "ok",
+        "dialect": "not asked",
+        "streaming": "not asked",
+    }
+    assert "/from/hermes" in found.reachable.text
+
+
+async def test_a_silent_turn_is_not_said_to_be_asked_about(
+    start: Start[HookReceiver], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    dragoman = await start(speed=3_600.0)
+    await dragoman.send(begun())
+    (session,) = dragoman.all
+    await settled(session)
+    log = await dragoman.log(session.id)
+    assert [e.outcome for e in log if isinstance(e, ev.TurnEnded)] == ["failed"]
+    assert "is asked" not in caplog.text
 
 
 # The gate.
