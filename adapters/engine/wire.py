@@ -45,21 +45,6 @@ def is_native(event: Event) -> bool:
     return event.native is not None and event.native.dialect == DIALECT
 
 
-def parse_time(value: object) -> int | None:
-    """Return an ISO 8601 time of a payload as Unix milliseconds, or None where it is not one
-    (section 8.1).
-    """
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return round(moment.timestamp() * 1000)
-
-
 def media_block(media_type: str, source: dict[str, Any]) -> dict[str, Any]:
     """Return a block for `media` or `content_blocks` (sections 6.2 and 10.1).
 

@@ -3,7 +3,6 @@ use too."""
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import hmac
 from collections.abc import Mapping
@@ -12,7 +11,14 @@ from typing import Any
 from adapters.contract.receiving import Delivery, Receiver
 from adapters.hermes_agent import wire
 from adapters.wire.errors import ClientProtocolError
-from adapters.wire.jsonvalue import JsonError, format_json, mended_json, name_of, parse_json
+from adapters.wire.jsonvalue import (
+    JsonError,
+    format_json,
+    mended_json,
+    name_of,
+    parse_json,
+    time_of,
+)
 
 SIGNATURE = "X-Hermes-Signature-256"
 
@@ -46,23 +52,11 @@ def read(body: bytes) -> Delivery:
         sessions=wire.sessions_of(value),
         begins=value["hook_event_name"] in wire.BEGINS,
         id=name_of(value.get("delivery_id")),
-        at=_time(value.get("timestamp")),
+        at=time_of(value.get("timestamp")),
         key=None if waits is None else wire.call_key(value),
         waits=waits,
         test=name_of((extra or {}).get(wire.TEST)),
     )
-
-
-def _time(value: Any) -> int | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=datetime.UTC)
-    return round(at.timestamp() * 1000)
 
 
 def signed(headers: Mapping[str, str], body: bytes, secret: bytes) -> bool:

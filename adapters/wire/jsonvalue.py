@@ -13,6 +13,7 @@ When an object has a key twice, the last one wins, as everywhere in Python and J
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import re
@@ -219,6 +220,20 @@ def text_of(value: object) -> str | None:
 def name_of(value: object) -> str | None:
     """Return a member that is an id or a name, or None where it is not one or is far too long."""
     return value if isinstance(value, str) and 0 < len(value) <= MOST_NAME else None
+
+
+def time_of(value: object) -> int | None:
+    """Return a member that is an ISO 8601 time as Unix milliseconds, or None where it is not one;
+    without a zone it is UTC."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def rest_of(value: Mapping[str, Any], known: Container[str]) -> dict[str, Any] | None:

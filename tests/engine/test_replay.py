@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.engine import wire
 from adapters.engine.client import codec
 from adapters.model import events as ev
 from adapters.model.base import Call, CloseReason
+from adapters.wire import jsonvalue
 from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseFrame
 from tests.engine.driver import MESSAGE, START, Session, frames_of, recordings, task_of
@@ -594,7 +594,7 @@ def time_of(item: SseFrame) -> int | None:
         payload = json.loads(item.data)
     except ValueError:
         return None
-    return wire.parse_time(payload.get("timestamp") or payload.get("created_at"))
+    return jsonvalue.time_of(payload.get("timestamp") or payload.get("created_at"))
 
 
 WORDS = st.sampled_from(["a", "b", " "])

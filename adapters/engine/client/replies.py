@@ -19,7 +19,7 @@ from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, Response
 from adapters.wire.errors import DragomanError
-from adapters.wire.jsonvalue import name_of
+from adapters.wire.jsonvalue import name_of, time_of
 
 NOTHING_PENDING = "NOTHING_PENDING"
 """The error code of an answer for which nothing waits; the page names none."""
@@ -265,7 +265,7 @@ def looked(
     for item in found:
         if not isinstance(item, dict) or item.get("task_id") != task:
             continue
-        at = wire.parse_time(item.get("created_at"))
+        at = time_of(item.get("created_at"))
         if name_of(item.get("request_id")) is None or at is None or at <= (after or 0):
             continue
         native = ev.NativeRef(dialect=wire.DIALECT, type="hitl_request", at=item["created_at"])

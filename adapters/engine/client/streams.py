@@ -22,6 +22,7 @@ from adapters.engine.alignment import (
 )
 from adapters.engine.client.state import time_in
 from adapters.model.base import Call, CloseReason
+from adapters.wire.jsonvalue import time_of
 
 SAME_BREAKS = 3
 """Replays in a row that break at the same place before that is taken as the end; ours."""
@@ -37,7 +38,7 @@ def known_of(name: str, payload: dict[str, Any] | None, data: bytes) -> MarkedFr
         payload,
         data,
         mark_of(name, payload, data),
-        None if at is None else wire.parse_time(at),
+        None if at is None else time_of(at),
         name == "thread_lifecycle" and payload.get("phase") == "started",
     )
 
