@@ -208,6 +208,16 @@ async def test_a_signed_delivery_of_another_time_is_refused(
     assert "clock" in value["error"]["message"]
 
 
+@pytest.mark.parametrize("seconds", [-120, 120])
+async def test_a_signed_delivery_of_a_clock_a_little_off_is_taken(
+    start: Start[HookReceiver], seconds: int
+) -> None:
+    dragoman = await start(secret="s3cret")
+    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    status, _ = await dragoman.send({**begun(), "timestamp": at.isoformat()})
+    assert (status, len(dragoman.all)) == (200, 1)
+
+
 async def test_sessions_are_those_of_the_key_that_the_backend_names(
     start: Start[HookReceiver],
 ) -> None:
