@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from adapters.agui import routes as agui
+from adapters.agui.captured import CAPTURED as AGUI
+from adapters.agui.client import AguiClient
+from adapters.agui.probe import PROBE as PROBE_AGUI
 from adapters.agui.server import AguiEncoder
 from adapters.agui.wire import DELTAS as AGUI_DELTAS
 from adapters.aisdk import routes as aisdk
@@ -87,7 +90,19 @@ DIALECTS: dict[str, Dialect] = {
             example_url="http://127.0.0.1:8000",
             key_header="X-Engine-Key",
         ),
-        Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends", deltas=AGUI_DELTAS),
+        # Nothing is written while a tool runs, and to leave the body stops it: only what is dead is
+        # to be left.
+        Dialect(
+            "agui",
+            AguiEncoder,
+            client=AguiClient,
+            face=agui.FACE,
+            captured=AGUI,
+            probe=PROBE_AGUI,
+            deltas=AGUI_DELTAS,
+            silence_seconds=1800.0,
+            example_url="http://127.0.0.1:8000/",
+        ),
         Dialect("aisdk", AisdkEncoder, face=aisdk.FACE, only="frontends", deltas=AISDK_DELTAS),
         # Three keep-alives of about 25 s (live page, section 1).
         Dialect(

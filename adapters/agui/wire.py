@@ -71,3 +71,10 @@ THREAD_OPTION = "agui_thread"
 NOTES = "agui"
 """The keys in the options of `session.started` for the thread's name as its frontend chose it, and
 there and in the details of an input for what the frontend calls the run and its messages."""
+
+TOOL_CALL = "tool_call"
+ON_INTERRUPT = "on_interrupt"
+"""As agents ask: the reason for a call that waits for a yes, and the custom event of the older form
+of LangGraph and Mastra."""
+
+REASONING_CHUNK = "REASONING_MESSAGE_CHUNK"

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from multidict import CIMultiDict, MultiDict
 
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.model.conversation import Conversation
 from adapters.model.events import MAIN, Content, Entry, Event, SessionStarted, Text
 from adapters.model.stored import StoredType
 from adapters.wire.errors import DragomanError
@@ -49,8 +50,9 @@ class CloseReason(enum.StrEnum):
 class Request:
     """An HTTP request as a value.
 
-    `path` is below the base URL of the server and begins with a slash. A `body` that is a `Body`
-    names files, which anybody who sends it puts in.
+    `path` is below the base URL of the server and begins with a slash; an empty one is the URL
+    itself, as it is configured. A `body` that is a `Body` names files, which anybody who sends it
+    puts in.
     """
 
     method: str
@@ -78,8 +80,9 @@ class Call:
     """One exchange with a backend that a client codec asks for.
 
     `name` says what it is for, `command_id` which command it carries, `also` which others in the
-    same step, `stream` that its 2xx body is a stream of frames. A call is done once; whether it may
-    be repeated is the codec's decision, in `ClientCodec.failed`.
+    same step, `stream` that its 2xx body is a stream of frames. One that `leaves` asks for nothing:
+    the stream of its thread is closed, which is how its backend is stopped. A call is done once;
+    whether it may be repeated is the codec's decision, in `ClientCodec.failed`.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Call:
     command_id: str | None = None
     thread_id: str = "main"
     also: tuple[str, ...] = ()
+    leaves: bool = False
 
     @property
     def command_ids(self) -> tuple[str, ...]:
@@ -139,6 +143,14 @@ class ClientCodec(StoredType, abc.ABC):
     history: Ability = Ability(Support.IMPOSSIBLE, "its dialect has no place for it")
     """How a backend takes what was said elsewhere before: see `with_history`."""
 
+    remembers: bool = True
+    """Whether its backend knows what was said before. Of one that does not the session keeps the
+    conversation."""
+
+    conversation: Conversation | None = None
+    """What was said so far, of a backend that does not remember: whoever drives the codec folds the
+    log into it."""
+
     wake_at: int | None = None
     """When `tick` wants to be called (Unix milliseconds), or None."""
 
@@ -159,9 +171,10 @@ class ClientCodec(StoredType, abc.ABC):
         """
 
     @abc.abstractmethod
-    def submit(self, command_id: str, command: AnyCommand) -> Call:
+    def submit(self, command_id: str, command: AnyCommand) -> Call | None:
         """Return the call that carries a command to the backend. Its files are named in the body,
-        see `adapters.model.file_body`.
+        see `adapters.model.file_body`. None for an answer that the codec keeps until it can go with
+        others: the call that carries the last of them names them all, and `tick` says what is over.
         """
 
     def submit_answers(
@@ -201,8 +214,9 @@ class ClientCodec(StoredType, abc.ABC):
         return None
 
     def unknown(self, command_ids: Collection[str], now: int) -> list[Event]:
-        """Forget commands that the caller has settled as unknown: nothing more is expected of them,
-        and what they answered may be answered again.
+        """Forget commands whose fate nobody can tell: nothing more is expected of them, and what
+        they answered may be answered again. Which of them the events do not settle, the caller
+        does.
         """
         return []
 

@@ -43,13 +43,14 @@ DEFAULT_SESSION = "recording"
 """The session id where neither the caller nor the body names one."""
 
 
-_ID_MEMBERS = ("task_id", "sessionId", "session_id")
+_ID_MEMBERS = ("task_id", "sessionId", "session_id", "threadId")
 """Members by which frames name their session, in Engine, Herm, and the other two."""
 
 _CALLS: dict[str, Call] = {
     # Engine page, section 6.4: the answer to `POST /execute` is the stream; frames of a replay are
     # the same.
     "engine": Call("execute", Request("POST", "/execute"), stream=True, command_id=DEFAULT_SESSION),
+    "agui": Call("run", Request("POST", ""), stream=True, command_id=DEFAULT_SESSION),
 }
 """The call that a recorded body is the answer to, where it is not a plain stream of the session."""
 

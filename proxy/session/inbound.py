@@ -244,6 +244,15 @@ class InboundReader:
             broken = None
         await self.follow(call.thread_id, because=broken)
 
+    async def leave(self, call: Call) -> None:
+        """Close the stream of a thread, or give up asking for it: so its backend is stopped."""
+        task = self.streams.get(call.thread_id)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self.log.hear(self.codec.closed(call, CloseReason.STOPPED, self.log.time()), answer=True)
+        self.callbacks.go_on()
+
     def _wanted(self, thread_id: str) -> Call | None:
         return next((c for c in self.codec.streams() if c.thread_id == thread_id), None)
 

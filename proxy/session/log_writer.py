@@ -20,6 +20,7 @@ from adapters.contract.step import apply
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import ClientCodec
+from adapters.model.conversation import Conversation
 from adapters.model.normalizer import Normalizer, Rule
 from adapters.model.state import SNAPSHOT_SHAPE, LogState
 from proxy.base import metrics
@@ -104,6 +105,8 @@ class LogWriter:
         self._status = self.row.state
         self._native_id = self.leg.native_id
         self.requests = self._snapshots.requests
+        if not self.codec.remembers:
+            self.codec.conversation = Conversation()
         if self.capture is not None:
             self.capture.guard(self.codec, self.held)
 
@@ -209,6 +212,8 @@ class LogWriter:
     async def load(self) -> None:
         """Fold what is stored after the snapshot."""
         begun = self.state.seq
+        if not self.codec.remembers:
+            await self.recall(self.codec, begun)
         async for chunk in self.journal.scan(self.row.key, after=begun):
             async for entry in entries_by_steps(chunk.body, self.row.id):
                 self._fold(entry)
@@ -220,9 +225,20 @@ class LogWriter:
         # What the codec has noted is not to come in an hour because the clock was set back.
         self._lead = max(self.at - self.clock.now(), 0)
 
+    async def recall(self, codec: ClientCodec, last: int) -> None:
+        """Let a codec whose backend remembers nothing have the conversation up to an entry."""
+        said = codec.conversation = Conversation()
+        async for chunk in self.journal.scan(self.row.key, after=0):
+            async for entry in entries_by_steps(chunk.body, self.row.id):
+                if entry.seq > last:
+                    return
+                said.hear(entry.event)
+
     def _fold(self, entry: ev.Entry) -> None:
         if entry.seq > self.state.seq:
             self.made(entry.event)
+            if self.codec.conversation is not None:
+                self.codec.conversation.hear(entry.event)
             self.state.apply_entry(entry)
             self.outbox.hear(entry.event, self.state, entry.at)
             self._snapshots.hear(entry.event, entry.at)
@@ -375,11 +391,13 @@ class LogWriter:
         """Let all that goes with the log hear its new entries; return the messages that end with
         them, and add the rows of the commands that they settle."""
         concluded: list[MessageResult] = []
-        state, now = self.state, self.at
+        state, now, said = self.state, self.at, self.codec.conversation
         for entry in entries:
             event = entry.event
             if event.TYPE in ev.DELTAS:
                 continue
+            if said is not None:
+                said.hear(event)
             row = self.outbox.hear(event, state, now)
             if row is not None:
                 changes.append(row)

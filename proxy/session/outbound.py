@@ -256,6 +256,8 @@ class CommandSender:
         except NotSupported:
             # It is refused when it is sent, in sight of everybody.
             return None
+        if call is None:
+            return None
         self.outbox.leave(command_id)
         self.outbox.send([command_id], one.at)
         return Step({command_id: one.command}, call)
@@ -281,7 +283,17 @@ class CommandSender:
             self._release([command])
             self.log.hear([refused(command_id, error)])
             return
-        await self._send_step(Step({command_id: command}, call))
+        if call is None:
+            self._kept_by_codec()
+            return
+        with_it = self.outbox.stored(call.also)
+        step = {command_id: command, **{one.command_id: one.command for one in with_it}}
+        await self._send_step(Step(step, call))
+
+    def _kept_by_codec(self) -> None:
+        """Store that the codec keeps an answer, of which it tells by itself."""
+        self.log.emit([], keep=True)
+        self.inbound.wake()
 
     async def _send_answers(self, answers: Mapping[str, cmd.AnswerInteraction]) -> None:
         """Carry answers that were given at once: in one request where the backend takes several,
@@ -365,6 +377,8 @@ class CommandSender:
     def _carry(self, step: Step) -> Coroutine[Any, Any, None]:
         """Return what does the call of commands that are stored as sent; a stream, which may last,
         does not keep the command."""
+        if step.call.leaves:
+            return self.inbound.leave(step.call)
         if step.call.stream:
             return self.inbound.begin(step.call)
         return self._run_call(step)
@@ -446,8 +460,9 @@ class CommandSender:
         """Settle commands whose fate nobody can tell; what they answered may be answered again."""
         if command_ids:
             told = self.codec.unknown(command_ids, self.log.time())
-            told = [*(unknown(name, CUT_OFF) for name in command_ids), *told]
-            self.log.hear(told, answer=True)
+            known = {one.command_id for one in told if isinstance(one, ev.InputSettled)}
+            left = [unknown(name, CUT_OFF) for name in command_ids if name not in known]
+            self.log.hear([*left, *told], answer=True)
 
     def _recover(self, one: OutboxInput) -> bool:
         """Look for evidence of a command that a crash may have cut off; never send it again. Return

@@ -452,6 +452,10 @@ class Session:
             JournalError: it could not be stored.
         """
         self.check_movable()
+        if not codec.remembers:
+            await self._log.recall(codec, self._log.seq)
+            # Something may have begun while the log was read.
+            self.check_movable()
         self.leg = leg
         self.codec = codec
         self._outbox.rebind(codec)

@@ -140,8 +140,13 @@ class BackendStream:
 class _Address:
     """Where a backend is, and the headers that let us in."""
 
-    base: str
+    url: str
     auth: CIMultiDict[str]
+
+    @property
+    def base(self) -> str:
+        """What stands before a path."""
+        return self.url.rstrip("/")
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -180,14 +185,14 @@ class Upstream:
 
     def __post_init__(self, url: str, auth: Mapping[str, str]) -> None:
         # One for all copies, so that a change reaches those of recorded sessions too.
-        self._address = _Address(_base_of(url), CIMultiDict(auth))
+        self._address = _Address(str(URL(url)), CIMultiDict(auth))
         self._name = "" if self.health is None else self.health.name
 
     def change(
         self, url: str, auth: Mapping[str, str], *, silence_seconds: float, frame_bytes: int
     ) -> None:
         """Send what is called from now on elsewhere, or with other credentials."""
-        self._address.base, self._address.auth = _base_of(url), CIMultiDict(auth)
+        self._address.url, self._address.auth = str(URL(url)), CIMultiDict(auth)
         self.silence_seconds, self.frame_bytes = silence_seconds, frame_bytes
 
     def trouble(self, kind: Trouble, why: str) -> None:
@@ -218,6 +223,9 @@ class Upstream:
     def _url(self, call: Call) -> URL:
         # The last line of defence: what is not a path of segments could lead to another
         # place of the backend's host, or with the credential to another host.
+        if not call.request.path:
+            # Where the URL itself is asked, a slash at its end counts.
+            return URL(self._address.url, encoded=True).with_query(call.request.query)
         if segments_of(call.request.path) is None:
             raise UpstreamUnavailable(
                 f"The path of `{call.name}` has a part that no path may have; it was not sent.",
@@ -399,10 +407,6 @@ class Upstream:
                         why = f"it answers `{call.name}` with `{named}`, not with a stream"
                         self.trouble(Trouble.DIALECT, why)
                     yield await self._whole(response, taken)
-
-
-def _base_of(url: str) -> str:
-    return str(URL(url)).rstrip("/")
 
 
 def type_of(head: Response) -> str:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response
+from adapters.model.conversation import Conversation
 from adapters.model.stored import fill, mark, read
 from adapters.offline.moves.history import ConversationHistory
 from adapters.wire.errors import DragomanError
@@ -59,9 +60,13 @@ class HandoverCodec(ClientCodec):
         self.abilities: Mapping[str, Ability] = inner.abilities
         self.history = inner.history
         self.patience = inner.patience
+        self.remembers = inner.remembers
 
     def begin(self, history: ConversationHistory) -> None:
-        """Have a history to give over, from now on."""
+        """Have a history to give over, from now on: a backend that remembers nothing is sent the
+        whole conversation anyway."""
+        if not self.remembers:
+            return
         files = [file.model_dump(mode="json", exclude_defaults=True) for file in history.files]
         self._s = HandoverState(text=history.text, files=files)
         self._stored = None
@@ -70,6 +75,15 @@ class HandoverCodec(ClientCodec):
     def owes_history(self) -> bool:
         """Say whether the backend does not have the history yet."""
         return bool(self._s.text)
+
+    @property
+    def conversation(self) -> Conversation | None:
+        """What was said so far, which the backend's codec sends."""
+        return self._inner.conversation
+
+    @conversation.setter
+    def conversation(self, said: Conversation | None) -> None:
+        self._inner.conversation = said
 
     @property
     def inner(self) -> ClientCodec:
@@ -81,7 +95,7 @@ class HandoverCodec(ClientCodec):
     def check(self, command: cmd.AnyCommand) -> None:
         self._inner.check(command)
 
-    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
         if isinstance(command, cmd.SendMessage) and self._s.text:
             said = _CONTENT.dump_python(command.content, mode="json", exclude_defaults=True)
             # The newest only: a message before it that was refused carries nothing any more.

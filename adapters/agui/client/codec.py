@@ -1,0 +1,369 @@
+"""The codec: hears what the session reports, asks the functions, and keeps the time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+import orjson
+
+from adapters.agui import wire
+from adapters.agui.client import frames, interrupts, messages, posts, turns
+from adapters.agui.client.state import (
+    BLOCK,
+    RECORDS,
+    RESULT_HOLD_MS,
+    AguiClientState,
+    AguiEvent,
+    OpenBlock,
+    native_of,
+)
+from adapters.driving import runs
+from adapters.driving.ledger import SentInput
+from adapters.driving.part import soonest
+from adapters.driving.runs import Run
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
+from adapters.model.conversation import Conversation
+from adapters.model.stored import CodecCheckpoint, fill, newest
+from adapters.wire.errors import SESSION_LOST, DragomanError, ErrorCode, NotSupported
+from adapters.wire.framing import TORN
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import JsonError, mended_json, parse_json
+
+_DELTA = "TEXT_MESSAGE_CONTENT"
+
+
+class AguiClient(ClientCodec):
+    """The client codec. `settings`: `task_id` is the name of the thread."""
+
+    dialect = wire.DIALECT
+    framing: Literal["sse", "ndjson"] = "sse"
+    abilities: Mapping[str, Ability] = posts.ABILITIES
+    history = Ability(Support.NATIVE, "as messages of the conversation")
+    remembers = False
+    records = RECORDS
+    filled = (AguiClientState, OpenBlock)
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._thread: str = settings["task_id"]
+        self._s = AguiClientState()
+        self._kept = CodecCheckpoint(AguiClient, "the state of an AG-UI conversation")
+        # The last delta of the open block, from which the next one is made.
+        self._last: ev.TextDelta | None = None
+        self.wake_at = None
+
+    # Commands.
+
+    def check(self, command: cmd.AnyCommand) -> None:
+        ability = self.abilities[command.TYPE]
+        if ability.support is Support.IMPOSSIBLE:
+            raise NotSupported(f"agui: `{command.TYPE}` is impossible: {ability.how}")
+        posts.check(command)
+        if isinstance(command, cmd.SendMessage):
+            self._check_place(command)
+
+    def _check_place(self, command: cmd.SendMessage) -> None:
+        name = command.edit_of or command.retry_of
+        if name is not None and self._said.place_of(name) is None:
+            raise NotSupported(f"agui: message `{name}` is not one of this conversation's")
+
+    @property
+    def _said(self) -> Conversation:
+        return self.conversation or Conversation()
+
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
+        self._kept.touched = True
+        s = self._s
+        match command:
+            case cmd.SendMessage():
+                return self._message(command_id, command)
+            case cmd.AnswerInteraction():
+                if command.request_id not in s.asks.open:
+                    raise NotSupported(f"agui: request `{command.request_id}` is not open any more")
+                interrupts.give(s, command_id, command)
+                return self._resume_or_keep([command.request_id])
+            case cmd.Interrupt():
+                s.runs.stops.append(command_id)
+                return posts.leave(command_id)
+            case _:
+                raise NotSupported(f"agui: nothing carries `{command.TYPE}`")
+
+    def _message(self, command_id: str, command: cmd.SendMessage) -> Call:
+        s, said = self._s, self._said
+        s.runs.current = run = Run(command_id, [command_id])
+        s.ledger.drop_message()
+        s.ledger.expect(SentInput(command_id, command.KIND, command.content))
+        before = said.before(command.edit_of or command.retry_of)
+        pieces = [*messages.written(before), *posts.said(command_id, command)]
+        context = said.context if command.client_context is None else command.client_context
+        return posts.run(self._thread, run, pieces, context=context)
+
+    def submit_answers(
+        self,
+        answers: Mapping[str, cmd.AnswerInteraction],
+        beside: tuple[str, cmd.SendMessage] | None = None,
+    ) -> Call | None:
+        # They go one by one, and the last of them takes the others with it. Words beside them are
+        # the next run's: some agents lose what comes beside a `resume`.
+        return None
+
+    def _resume_or_keep(self, names: list[str]) -> Call | None:
+        s = self._s
+        if not runs.is_complete(s.asks):
+            s.runs.kept += names
+            self._set_alarm()
+            return None
+        given = runs.answers_of(s.asks)
+        # Those that are settled are told; the newest, which goes now, names the run.
+        commands = [one for one in reversed(given.values()) if one in s.ledger.open]
+        s.runs.current = run = Run(commands[0], commands, given)
+        resume, command = interrupts.resume_of(s)
+        said = self._said
+        pieces = messages.written(
+            said.exchanges,
+            waiting=interrupts.waiting_calls(s),
+            results=interrupts.results_of(s),
+        )
+        return posts.run(
+            self._thread, run, pieces, context=said.context, resume=resume, command=command
+        )
+
+    def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        s, run = self._s, self._s.runs.current
+        if run is None or not set(command_ids).intersection(run.commands):
+            return runs.forget(s.asks, s.ledger, list(command_ids))
+        # It may have been sent, and must not be sent again.
+        s.runs.cut = False
+        out = self._cut(runs.RESTARTED)
+        self._set_alarm()
+        return out
+
+    def streams(self) -> tuple[Call, ...]:
+        # Nothing opens the body of a run again.
+        return ()
+
+    # What came of calls.
+
+    def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        self._last = None
+        s, run = self._s, self._s.runs.current
+        if run is None:
+            return []
+        run.begun = True
+        out = self._left_out()
+        return out if run.answers else [*s.ledger.settle(run.commands[0], "taken"), *out]
+
+    def _left_out(self) -> list[ev.Event]:
+        """Say that the agent does not hear the begin of the conversation any more."""
+        left = self._said.left_out
+        if not left or self._s.left_out:
+            return []
+        self._s.left_out = left
+        text = f"The conversation is too long: its oldest part, {left} messages, is not sent again."
+        return [ev.Notice(thread_id=ev.MAIN, level="warning", kind="left_out", text=text)]
+
+    def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        s, run = self._s, self._s.runs.current
+        if run is None or not call.stream:
+            return []
+        if 200 <= response.status < 300:
+            # A run, of which nothing can be read.
+            kind = response.headers.get("Content-Type", "").partition(";")[0][:80]
+            words = f"The agent answered with `{kind}` and not with an event stream."
+            return self.opened(call, response, now) + self._cut(
+                words, str(ErrorCode.BACKEND_PROTOCOL)
+            )
+        error = posts.refusal(response)
+        if response.status in (502, 504):
+            # From something in between: the agent may be at work.
+            return self._cut(f"{error.message} Whether the agent began is not known.", error.code)
+        s.runs.take()
+        return self._refused(run, error)
+
+    def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        s, run = self._s, self._s.runs.current
+        if run is None or not call.stream:
+            return []
+        if sent:
+            return self._cut(f"{error.message} {_UNKNOWN}", str(error.code), quote=error.quote)
+        s.runs.take()
+        return self._refused(run, raw.error_info(error))
+
+    def _refused(self, run: Run, error: ev.ErrorInfo) -> list[ev.Event]:
+        s = self._s
+        if run.answers:
+            return runs.refuse_answers(run, s.asks, s.ledger, s.turn, error)
+        return s.ledger.settle(run.commands[0], "refused", error)
+
+    def _cut(
+        self, words: str, code: str = SESSION_LOST, *, quote: str | None = None
+    ) -> list[ev.Event]:
+        self._last = None
+        return turns.cut(self._s, ev.ErrorInfo(code=code, message=words, quote=quote))
+
+    def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        self._last = None
+        out: list[ev.Event] = []
+        if reason is CloseReason.STOPPED:
+            out = self._stopped()
+        elif self._s.runs.current is not None:
+            ended = reason is CloseReason.ENDED
+            out = self._cut(runs.INCOMPLETE if ended else runs.BROKEN)
+        self._set_alarm()
+        return out
+
+    def _stopped(self) -> list[ev.Event]:
+        """Record that the body was left on purpose, or that there was none to leave."""
+        s = self._s
+        stops, s.runs.stops = s.runs.stops, []
+        out: list[ev.Event] = [raw.settled(name, "taken") for name in stops]
+        run = s.runs.current
+        if run is None and s.turn is None:
+            return out
+        for command_id in () if run is None else run.commands:
+            out += s.ledger.settle(command_id, "taken")
+        out += turns.in_turn(s, None)
+        s.runs.take()
+        return out + turns.end(s, "interrupted", None, None)
+
+    def give_up(
+        self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
+    ) -> list[ev.Event]:
+        self._kept.touched = True
+        out = self._cut(error.message, quote=error.quote)
+        self._set_alarm()
+        return out
+
+    def look(self, now: int) -> bool:
+        # Nothing can be asked, and to break the body would stop the agent.
+        return False
+
+    # Time.
+
+    def tick(self, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        self._last = None
+        s, out = self._s, list[ev.Event]()
+        if s.runs.cut:
+            s.runs.cut = False
+            out += self._cut(runs.RESTARTED)
+        out += runs.tell_kept(s.runs, s.asks, s.ledger, s.turn)
+        out += frames.tick(s, now)
+        self._set_alarm()
+        return out
+
+    def _set_alarm(self) -> None:
+        s = self._s
+        held = None if s.result is None else s.result.at + RESULT_HOLD_MS
+        self.wake_at = soonest(s.runs.due, s.held.due, held)
+
+    # The state.
+
+    @property
+    def frames(self) -> int:
+        return self._s.block.frames
+
+    @property
+    def position(self) -> bytes:
+        return self._kept.position(self._place(), self._s.dump)
+
+    def _place(self) -> bytes:
+        block = self._s.block
+        # Once for each event, and of our own numbers only but for the name of the message.
+        return orjson.dumps([[getattr(block, name) for name in BLOCK]])
+
+    def snapshot(self) -> bytes:
+        return self._kept.snapshot(self._place(), self._s.dump())
+
+    @property
+    def changed(self) -> bool:
+        return self._kept.changed(self._s.dump)
+
+    def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
+        if stored := newest(*self._kept.restore(snapshot, position)):
+            (block,), state = stored
+            self._s = fill(AguiClientState, state)
+            self._s.block = fill(OpenBlock, dict(zip(BLOCK, block, strict=True)))
+        # The body that was read has no reader any more.
+        self._s.runs.cut = self._s.runs.current is not None
+        self._last = None
+        self._set_alarm()
+
+    # Frames.
+
+    def feed(self, call: Call, frame: SseFrame | bytes, now: int) -> list[ev.Event]:
+        assert isinstance(frame, SseFrame)
+        payload: Any
+        mended: list[ev.Event] = []
+        try:
+            payload = parse_json(frame.data)
+        except JsonError:
+            try:
+                payload = mended_json(frame.data)
+                mended.append(raw.mended())
+            except JsonError:
+                payload = None
+        s, last = self._s, self._last
+        s.block.frames += 1
+        if type(payload) is not dict or type(name := payload.get("type")) is not str:
+            words = "an event is not a JSON object with a `type`"
+            return [raw.garbled(wire.DIALECT, words, frame.data, turn_id=s.turn)]
+        # The hot path: the next piece of the open text.
+        if (
+            last is not None
+            and name == _DELTA
+            and not mended
+            and payload.get("messageId") == s.block.message
+            and type(text := payload.get("delta")) is str
+            and "metadata" not in payload
+        ):
+            self._last = delta = ev.next_delta(last, text, s.block.frames)
+            return [delta]
+        self._last = None
+        self._kept.touched = True
+        out = mended + self._begin_unasked(name, payload)
+        if s.runs.current is None:
+            # Behind the end of the run.
+            return out
+        seen = AguiEvent(name, payload, native_of(payload, s.block.frames), now)
+        out += frames.meaning(s, seen)
+        if name == _DELTA and out and isinstance(first := out[-1], ev.TextDelta):
+            self._last = first if first.extra is None and s.block.kind == "text" else None
+        self._set_alarm()
+        return out
+
+    def _begin_unasked(self, name: str, payload: dict[str, Any]) -> list[ev.Event]:
+        """Begin a run that nobody here asked for: the next one of a recording, or of a body that
+        has several. What was asked before it is answered."""
+        s = self._s
+        if s.runs.current is not None or name not in ("RUN_STARTED", "RUN_ERROR"):
+            return []
+        s.runs.current = Run(str(payload.get("runId") or ""), begun=True)
+        out: list[ev.Event] = []
+        for request_id in list(s.asks.open):
+            found = s.asks.resolve(request_id, s.turn)
+            if found is not None:
+                out.append(found.event)
+        if out:
+            out.append(ev.TurnResumed(thread_id=ev.MAIN, turn_id=s.turn, synthetic=True))
+        return out
+
+    def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        self._last = None
+        if reason == TORN:
+            # The end of a body that broke, which `closed` tells.
+            return []
+        self._s.block.frames += 1
+        return [raw.garbled(wire.DIALECT, reason, offending, turn_id=self._s.turn)]
+
+
+_UNKNOWN = "Whether the agent has begun, and what it has done, is not known."

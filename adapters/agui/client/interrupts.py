@@ -1,0 +1,261 @@
+"""What a run ends with that waits for a person, and the answers, which go together in one run.
+
+Pydantic AI runs a tool twice if it is resumed twice, and LangGraph takes any id for the one that is
+open: so no answer is sent twice, and none but to what the newest run has told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.agui import wire
+from adapters.agui.client import turns
+from adapters.agui.client.state import AguiClientState, AguiEvent, Interrupt
+from adapters.driving import runs
+from adapters.driving.asks import InteractionAnswer
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.interactions import answer_of
+from adapters.wire.jsonvalue import JsonError, format_json, name_of, parse_json, rest_of
+
+_APPROVALS = frozenset({wire.TOOL_CALL, wire.TOOL_APPROVAL, wire.CONFIRMATION})
+
+_KNOWN = frozenset({"id", "message", "toolCallId"})
+"""Members that the model knows; the others stay beside them."""
+
+YES_NO = (
+    ev.Option(id="approve", label="Approve", decision="allow", scope="once", style="primary"),
+    ev.Option(id="deny", label="Deny", decision="deny", style="danger"),
+)
+"""A payload says `approved`; the ids are ours."""
+
+# Asking.
+
+
+def requested(s: AguiClientState, found: list[Any], seen: AguiEvent) -> list[ev.Event]:
+    """Take the interrupts that a run ends with: the turn stays open."""
+    out = turns.end_step(s, seen.native)
+    for one in found:
+        if isinstance(one, dict):
+            out += _request(s, one, seen.native, Interrupt("question"))
+    return [*out, _paused(s, seen)]
+
+
+def legacy(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
+    """Take what the `on_interrupt` events of a run ask, which LangGraph and Mastra send before a
+    plain end: their value is JSON as text."""
+    out = turns.end_step(s, seen.native)
+    values, s.legacy = s.legacy, []
+    for value in values:
+        said = parsed(value) if isinstance(value, str) else value
+        one = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
+        name = name_of(one.get("id")) or f"interrupt-{s.turns}-{len(s.asks.open) + 1}"
+        asked = Interrupt("question", form="command", value=value)
+        out += _request(s, {**one, "id": name}, seen.native, asked)
+    return [*out, _paused(s, seen)]
+
+
+def pending(s: AguiClientState, call_ids: list[str], seen: AguiEvent) -> list[ev.Event]:
+    """Take calls whose results the application has to give."""
+    out = turns.end_step(s, seen.native)
+    for call_id in call_ids:
+        call = s.calls[call_id]
+        s.asks.ask(call_id, Interrupt("tool_result", call_id=call_id, form="tool"))
+        out.append(
+            ev.InteractionRequested(
+                thread_id=ev.MAIN,
+                turn_id=s.turn,
+                request_id=call_id,
+                kind="tool_result",
+                prompt=f"Run `{call.name}` and give its result.",
+                freeform=True,
+                call_id=call_id,
+                details={"tool": call.name},
+                native=_of_run(s, seen.native),
+            )
+        )
+    return [*out, _paused(s, seen)]
+
+
+def _paused(s: AguiClientState, seen: AguiEvent) -> ev.Event:
+    return ev.TurnPaused(thread_id=ev.MAIN, turn_id=s.turn, on="input", native=seen.native)
+
+
+def _of_run(s: AguiClientState, native: ev.NativeRef) -> ev.NativeRef:
+    """Return where a request comes from, named by its place: a later run may ask under the same
+    id."""
+    return native.model_copy(update={"id": f"{s.turn}.{native.frame}"})
+
+
+def asked_calls(name: str, payload: Mapping[str, Any]) -> list[str]:
+    """Return the calls that an event asks a person about."""
+    found: list[Any] = []
+    match payload:
+        case {"outcome": {"interrupts": list(interrupts)}} if name == "RUN_FINISHED":
+            found = interrupts
+        case {"name": wire.ON_INTERRUPT, "value": value} if name == "CUSTOM":
+            found = [parsed(value) if isinstance(value, str) else value]
+    named = [name_of(one.get("toolCallId")) for one in found if isinstance(one, dict)]
+    return [call_id for call_id in named if call_id is not None]
+
+
+def parsed(text: str) -> Any:
+    """Return the JSON value that a text is, or the text."""
+    try:
+        return parse_json(text)
+    except JsonError:
+        return text
+
+
+def _request(
+    s: AguiClientState, one: dict[str, Any], native: ev.NativeRef, asked: Interrupt
+) -> list[ev.Event]:
+    request_id = name_of(one.get("id"))
+    if request_id is None or request_id in s.asks.open:
+        return []
+    schema = one.get("responseSchema")
+    members = _members(schema)
+    choices = _choices(schema, members)
+    call_id = name_of(one.get("toolCallId"))
+    if call_id not in s.calls:
+        call_id = None
+    plain = not members and not choices
+    asked.yes_no = "approved" in members or (plain and one.get("reason") in _APPROVALS)
+    asked.kind = "approval" if asked.yes_no else "question"
+    asked.call_id = call_id
+    if not asked.yes_no and len(members) == 1:
+        asked.member = next(iter(members))
+    options: tuple[ev.Option, ...] | None = None
+    if asked.yes_no:
+        options = YES_NO
+    elif choices:
+        options = tuple(ev.Option(id=choice, label=choice) for choice in choices)
+    s.asks.ask(request_id, asked)
+    message = one.get("message")
+    return [
+        ev.InteractionRequested(
+            thread_id=ev.MAIN,
+            turn_id=s.turn,
+            request_id=request_id,
+            kind=asked.kind,
+            prompt=message if isinstance(message, str) else str(one.get("reason") or ""),
+            options=options,
+            freeform=asked.kind == "question" and not (choices and _closed(schema, members)),
+            call_id=call_id,
+            details=None if call_id is None else {"tool": s.calls[call_id].name},
+            native=_of_run(s, native),
+            extra=rest_of(one, _KNOWN),
+        )
+    ]
+
+
+def _members(schema: Any) -> dict[str, Any]:
+    found = schema.get("properties") if isinstance(schema, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _answer_schemas(schema: Any, members: dict[str, Any]) -> list[Any]:
+    """Return the schemas of the one value that a question takes: it may be any of several."""
+    value = next(iter(members.values())) if len(members) == 1 else schema
+    if not isinstance(value, dict):
+        return []
+    several = value.get("anyOf") or value.get("oneOf")
+    return several if isinstance(several, list) else [value]
+
+
+def _choices(schema: Any, members: dict[str, Any]) -> list[str]:
+    """Return what may be chosen from."""
+    found: list[str] = []
+    for one in _answer_schemas(schema, members):
+        values = one.get("enum") if isinstance(one, dict) else None
+        if isinstance(one, dict) and "const" in one:
+            values = [one["const"]]
+        found += [value for value in values or () if isinstance(value, str) and value]
+    return list(dict.fromkeys(found))
+
+
+def _closed(schema: Any, members: dict[str, Any]) -> bool:
+    """Say whether nothing but the choices is taken."""
+    return all(
+        isinstance(one, dict) and ("enum" in one or "const" in one)
+        for one in _answer_schemas(schema, members)
+    )
+
+
+# Answering.
+
+
+def give(s: AguiClientState, command_id: str, command: cmd.AnswerInteraction) -> None:
+    """Keep an answer until the others are here."""
+    asked = s.asks.open[command.request_id]
+    outcome: ev.InteractionOutcome = "skipped" if command.skip else "answered"
+    scope: Any = None
+    if asked.yes_no and not command.skip:
+        outcome = "approved" if _allows(command) else "denied"
+        scope = "once" if outcome == "approved" else None
+    given = InteractionAnswer(command_id, outcome, answer_of(command), scope)
+    runs.gather(s.asks, s.ledger, command.request_id, given, _reply(command, asked))
+
+
+def _allows(command: cmd.AnswerInteraction) -> bool:
+    if command.decision is not None:
+        return command.decision == "allow"
+    return YES_NO[0].id in command.option_ids
+
+
+def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
+    """Return an answer as the run has it: a resume entry without its id, or members of a message
+    of a tool."""
+    words = command.text if command.text is not None else ev.text_of(command.content)
+    if asked.form == "tool":
+        if command.skip:
+            words = command.reason or "The call was not carried out."
+        return {"content": words, "error": words} if command.is_error else {"content": words}
+    if command.skip:
+        return {"status": wire.CANCELLED}
+    payload: Any
+    if asked.yes_no:
+        payload = {"approved": _allows(command)}
+        if reason := command.reason or command.text:
+            payload["reason"] = reason
+    elif command.option_ids:
+        chosen = ", ".join(command.option_ids)
+        payload = {asked.member: chosen} if asked.member else chosen
+    else:
+        # Who asks for several values is answered with an object.
+        payload = {asked.member: words} if asked.member else parsed(words)
+    return {"status": wire.RESOLVED, "payload": payload}
+
+
+def resume_of(s: AguiClientState) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return what a run says to what is asked: the entries of `resume`, and the older `command`."""
+    resume: list[dict[str, Any]] = []
+    command = None
+    for request_id, asked in s.asks.open.items():
+        assert asked.reply is not None
+        if asked.form == "command":
+            payload = asked.reply.get("payload", wire.CANCELLED)
+            value = payload if isinstance(payload, str) else format_json(payload).decode()
+            command = {"resume": value, "interruptEvent": asked.value}
+        elif asked.form == "resume":
+            resume.append({"interruptId": request_id, **asked.reply})
+    return resume, command
+
+
+def results_of(s: AguiClientState) -> dict[str, dict[str, Any]]:
+    """Return the results that the application gave, by call."""
+    return {
+        name: asked.reply
+        for name, asked in s.asks.open.items()
+        if asked.form == "tool" and asked.reply is not None
+    }
+
+
+def waiting_calls(s: AguiClientState) -> frozenset[str]:
+    """Return the calls that have no result because a person decides."""
+    return frozenset(
+        asked.call_id
+        for asked in s.asks.open.values()
+        if asked.call_id is not None and asked.form != "tool"
+    )

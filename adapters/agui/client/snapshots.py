@@ -1,0 +1,98 @@
+"""Snapshots: what of them was not streamed is new.
+
+LangGraph has the arguments of a call only there, LlamaIndex the results too, and gives each message
+another id in each snapshot. So calls are known by their own ids, and texts only where a turn has
+streamed none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from adapters.agui.client import turns, work
+from adapters.agui.client.state import AguiClientState, AguiEvent
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import JsonError, name_of, parse_json
+
+
+def messages(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
+    """Take `MESSAGES_SNAPSHOT`."""
+    given = seen.payload.get("messages")
+    if not isinstance(given, list):
+        return work.unknown(s, seen)
+    found = [one for one in given if isinstance(one, dict)]
+    out = _inputs(s, found)
+    last = max((i for i, one in enumerate(found) if one.get("role") == "user"), default=-1)
+    streams = s.streams
+    for message in found[last + 1 :]:
+        match message.get("role"):
+            case "assistant":
+                out += _assistant(s, message, seen, streams=streams)
+            case "tool" if (call_id := name_of(message.get("toolCallId"))) in s.calls:
+                assert call_id is not None
+                out += turns.let_result_go(s) + work.returned(s, call_id, message, seen)
+    return out
+
+
+def _assistant(
+    s: AguiClientState, message: dict[str, Any], seen: AguiEvent, *, streams: bool
+) -> list[ev.Event]:
+    """Take a message of the agent's: its text where none was streamed, calls that are not known."""
+    out: list[ev.Event] = []
+    words, name = message.get("content"), name_of(message.get("id"))
+    if isinstance(words, str) and words and name is not None and not streams:
+        out += work.whole_text(s, name, words, seen)
+    calls = message.get("toolCalls")
+    for call in calls if isinstance(calls, list) else ():
+        match call:
+            case {"id": str(call_id), "function": {"name": str(tool), "arguments": str(args)}}:
+                if call_id in s.calls or call_id in s.returned:
+                    continue
+                told = {"toolCallId": call_id, "toolCallName": tool, "parentMessageId": name}
+                out += work.call_start(s, seen._replace(payload=told))
+                if (opened := s.calls.get(call_id)) is not None:
+                    opened.args.append(args)
+                out += work.call_end(s, seen._replace(payload=told))
+    return out
+
+
+def state(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
+    """Take `STATE_SNAPSHOT`. That of a LangGraph has all messages of the conversation, each time:
+    the log has those already."""
+    snapshot = seen.payload.get("snapshot")
+    found = snapshot.get("messages") if isinstance(snapshot, dict) else None
+    if not isinstance(snapshot, dict) or not isinstance(found, list):
+        return work.unknown(s, seen)
+    rest = {name: value for name, value in snapshot.items() if name != "messages"}
+    told = seen._replace(payload={**seen.payload, "snapshot": rest})
+    return _inputs(s, found) + (work.unknown(s, told) if rest else [])
+
+
+def _inputs(s: AguiClientState, found: list[Any]) -> list[ev.Event]:
+    """Take what calls were given, of which the stream has not said it whole."""
+    held = s.result
+    if held is None or not held.asks_input:
+        return []
+    for call_id, value in _calls_of(found):
+        if call_id == held.event.call_id:
+            return turns.let_result_go(s, input=value)
+    return []
+
+
+def _calls_of(found: list[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the calls in messages, newest first, and what each was given: as the protocol writes
+    them, and as LangChain does."""
+    for message in reversed(found):
+        if not isinstance(message, dict):
+            continue
+        calls = message.get("toolCalls") or message.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            match call:
+                case {"id": str(call_id), "function": {"arguments": str(text)}}:
+                    try:
+                        yield call_id, parse_json(text)
+                    except JsonError:
+                        continue
+                case {"id": str(call_id), "args": dict(value)}:
+                    yield call_id, value

@@ -1,0 +1,143 @@
+"""What must survive a restart of a conversation with an AG-UI agent: little, since a restart cuts
+the run that is under way, and what was said is in the log."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal, NamedTuple
+
+from adapters.agui import wire
+from adapters.driving.asks import InteractionAnswer, InteractionLedger
+from adapters.driving.held import HeldToolCalls
+from adapters.driving.ledger import InputLedger, SentInput
+from adapters.driving.part import NOT_STORED
+from adapters.driving.runs import BackendRuns, GatheredRequest, Run
+from adapters.model import events as ev
+from adapters.model.stored import adapter_of
+
+Kind = Literal["text", "reasoning"]
+
+RESULT_HOLD_MS = 250
+"""How long the result of a call waits for what says more of it: that it has failed, or what the
+call was given. Ours."""
+
+
+@dataclasses.dataclass(slots=True)
+class Interrupt(GatheredRequest):
+    """What a run has ended with. `form` says how it is answered: by `resume`, by the older
+    `command`, whose event had `value`, or by a message of a tool. Of its payload `yes_no` says that
+    it has `approved`, `member` which one has the words, empty where the words are the payload."""
+
+    form: Literal["resume", "command", "tool"] = "resume"
+    yes_no: bool = False
+    member: str = ""
+    value: Any = None
+
+
+@dataclasses.dataclass(slots=True)
+class OpenCall:
+    """A call without result. `told` says that the log has it, `known` that it has its input."""
+
+    name: str
+    parent: str | None = None
+    told: bool = False
+    known: bool = False
+    args: Annotated[list[str], NOT_STORED] = dataclasses.field(default_factory=list)
+    opaque: Annotated[str | None, NOT_STORED] = None
+
+
+@dataclasses.dataclass(slots=True)
+class HeldResult:
+    """The result of a call, since some time. `asks_input` says that it waits for the input of the
+    call as well."""
+
+    event: ev.ToolReturned
+    message_id: str
+    at: int
+    asks_input: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class OpenBlock:
+    """The block of text or reasoning that the body is in, and how many frames and blocks there
+    were: it changes with every delta. `closed` is reasoning whose end came, and whose opaque value
+    may follow."""
+
+    frames: int = 0
+    kind: Kind | None = None
+    message: str = ""
+    number: int = 0
+    closed: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class AguiClientState:
+    """What must survive a restart, besides how far the body was read; and what concerns the body
+    only."""
+
+    turn: str | None = None
+    turns: int = 0
+    step: int | None = None
+    steps: int = 0
+    calls_in_step: bool = False
+    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
+    # How many exchanges were left out of what the agent was sent, as people were told.
+    left_out: int = 0
+    # The parts.
+    runs: BackendRuns = dataclasses.field(default_factory=BackendRuns)
+    ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
+    asks: InteractionLedger[Interrupt] = dataclasses.field(default_factory=InteractionLedger)
+    held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
+    # Of the body; `streams` says that a text was streamed in this turn, `returned` are the calls
+    # whose results are told.
+    legacy: Annotated[list[Any], NOT_STORED] = dataclasses.field(default_factory=list)
+    chunk: Annotated[str, NOT_STORED] = ""
+    result: Annotated[HeldResult | None, NOT_STORED] = None
+    streams: Annotated[bool, NOT_STORED] = False
+    returned: Annotated[set[str], NOT_STORED] = dataclasses.field(default_factory=set)
+    # In the place: it changes with every delta.
+    block: Annotated[OpenBlock, NOT_STORED] = dataclasses.field(default_factory=OpenBlock)
+
+    def dump(self) -> bytes:
+        """Return what is stored of it, as JSON: all but the block."""
+        return _ADAPTER.dump_json(self)
+
+
+_ADAPTER = adapter_of(AguiClientState)
+
+BLOCK = tuple(field.name for field in dataclasses.fields(OpenBlock))
+"""The order in which a place has the block's fields."""
+
+RECORDS = (
+    *(AguiClientState, OpenBlock, OpenCall, Interrupt),
+    *(BackendRuns, Run, InputLedger, SentInput),
+    *(InteractionLedger, InteractionAnswer, HeldToolCalls),
+)
+"""What is stored: a change in one of them is a new version."""
+
+
+class AguiEvent(NamedTuple):
+    """An event on its way to what handles it."""
+
+    name: str
+    payload: dict[str, Any]
+    native: ev.NativeRef
+    now: int
+
+    @property
+    def extra(self) -> dict[str, Any] | None:
+        """What an application has put beside: it stays with what the event becomes."""
+        found = self.payload.get("metadata")
+        return {"metadata": found} if isinstance(found, dict) and found else None
+
+
+def native_of(payload: dict[str, Any], frame: int, name: str | None = None) -> ev.NativeRef:
+    """Return where the events of a frame come from; `name` is what the agent calls it."""
+    at = payload.get("timestamp")
+    return ev.NativeRef(
+        dialect=wire.DIALECT,
+        id=name,
+        type=str(payload.get("type")),
+        at=str(at) if isinstance(at, int | float) else None,
+        frame=frame,
+    )
