@@ -224,6 +224,19 @@ def tool_progressed(w: RunWriter, event: ev.ToolProgressed) -> None:
     put_custom(w, "progress", {"toolCallId": event.call_id, "output": event.output})
 
 
+# What an agent of this dialect tells besides.
+
+
+def passed_on(w: RunWriter, event: ev.Native) -> None:
+    """Write what means nothing to other dialects as it came."""
+    if event.dialect != wire.DIALECT or event.name not in wire.PASSED_ON:
+        return
+    if not isinstance(event.frame, dict):
+        return
+    members = {k: v for k, v in event.frame.items() if k not in ("type", "timestamp")}
+    put(w, event.name, members, event.thread_id)
+
+
 # Children.
 
 

@@ -16,7 +16,7 @@ from adapters.contract.faces import SessionView
 from adapters.model.commands import AnswerInteraction, AnyCommand
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
-from adapters.serving.conversation import Intent
+from adapters.serving.conversation import Intent, with_members
 from adapters.serving.members import refuse
 from adapters.serving.messages import OmittedMessage, PersonMessage, choose, fresh
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -32,13 +32,17 @@ def intent_of(given: RunInput, seen: SessionView[AguiEncoder]) -> Intent:
     asked = {event.request_id: event for event in seen.open_interactions}
     answers_, passed, by_tool = _answers(given, seen.encoder, asked)
     words, left_out = _words(given, seen, answers=bool(answers_ or given.resume))
-    commands: list[AnyCommand] = list(answers_)
+    carried = given.carried(seen.backend.dialect)
+    commands: list[AnyCommand] = [with_members(one, carried) for one in answers_]
     if words:
         message = given.message_of(words, seen.encoder.state.inputs.context)
         # What was said while something was asked comes behind the turn that asked.
         policy = "queue" if answers_ else "reject"
-        commands.append(message.model_copy(update={"policy": policy}))
+        message = message.model_copy(update={"policy": policy})
+        commands.append(with_members(message, carried))
     notes = notes_of(given, words, left_out)
+    if carried:
+        notes.ignored = []
     notes.parts, notes.passed, notes.answers = len(commands), passed, by_tool
     return Intent(commands, NOTES.write(notes))
 

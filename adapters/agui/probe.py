@@ -32,7 +32,9 @@ def _stream(_: Any) -> str:
 PROBE = Probe(
     header="Authorization",
     framing="sse",
-    keyed=Question(Call("check", Request("POST", wire.RUN, headers=_HEADERS, body=b"{}")), _refused),
+    keyed=Question(
+        Call("check", Request("POST", wire.RUN, headers=_HEADERS, body=b"{}")), _refused
+    ),
     generation=_generation,
     stream=_stream,
 )

@@ -62,6 +62,12 @@ class RunInput(Conversation):
     asked: str
     results: tuple[ToolMessage, ...]
     resume: tuple[ResumeEntry, ...]
+    members: Mapping[str, Any]
+
+    def carried(self, dialect: str) -> Mapping[str, Any]:
+        """Return the members that an agent of this dialect takes as they are."""
+        ours = dialect == wire.DIALECT and self.members
+        return {wire.MEMBERS_OPTION: self.members} if ours else {}
 
     @property
     def told(self) -> ToolMessage | None:
@@ -85,6 +91,7 @@ def parse_run(body: bytes) -> RunInput:
     new = {one.id for one in words}
     listed = list_of(value.get("tools"), "tools")
     tools = [tool.get("name") for tool in listed if isinstance(tool, dict)]
+    members = _members(value, listed)
     return RunInput(
         thread=_name(value, "threadId"),
         run=_name(value, "runId"),
@@ -98,7 +105,8 @@ def parse_run(body: bytes) -> RunInput:
         resume=_resume(value),
         known=tuple(one["id"] for one in objects if isinstance(one.get("id"), str)),
         context=_context(value, objects),
-        ignored=_ignored(value, tools),
+        ignored=tuple(members),
+        members=members,
         history=any(one.get("role") in _AGENTS for one in objects),
         blobs=blobs,
     )
@@ -228,16 +236,18 @@ def _context(value: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) ->
     return (*found, *(text for one in told if (text := text_of(one)) is not None))
 
 
-def _ignored(value: Mapping[str, Any], tools: Sequence[Any]) -> tuple[str, ...]:
-    """Return the members that say something to an agent which no backend has a place for."""
-    found = []
-    if any(name != wire.ASK for name in tools):
-        found.append("tools")
+def _members(value: Mapping[str, Any], listed: Sequence[Any]) -> dict[str, Any]:
+    """Return the members that say something to an agent of this dialect, and that no other backend
+    has a place for."""
+    found: dict[str, Any] = {}
+    tools = [tool for tool in listed if isinstance(tool, dict) and tool.get("name") != wire.ASK]
+    if tools:
+        found["tools"] = tools
     if value.get("state") not in (None, {}, []):
-        found.append("state")
-    if _member(value, "forwardedProps") not in (None, {}):
-        found.append("forwardedProps")
-    return tuple(found)
+        found["state"] = value["state"]
+    if (props := _member(value, "forwardedProps")) not in (None, {}):
+        found["forwardedProps"] = props
+    return found
 
 
 def _part(value: Any, where: str, blobs: dict[str, bytes]) -> Content | None:

@@ -149,4 +149,5 @@ _HANDLERS: dict[str, Callable[[RunWriter, Any], object]] = {
     "thread.ended": content.thread_ended,
     "result.produced": content.result_produced,
     "usage.reported": content.count_tokens,
+    "native": content.passed_on,
 }

@@ -78,3 +78,11 @@ ON_INTERRUPT = "on_interrupt"
 of LangGraph and Mastra."""
 
 REASONING_CHUNK = "REASONING_MESSAGE_CHUNK"
+
+PASSED_ON = frozenset(
+    {"CUSTOM", "STATE_SNAPSHOT", "STATE_DELTA", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA"}
+)
+"""Events of an agent that reach frontends as they came. What clients do not know ends their run."""
+
+MEMBERS_OPTION = "agui_members"
+"""The option of a command that has the members which only an agent of this dialect takes."""

@@ -44,10 +44,12 @@ class Exchange:
 @dataclasses.dataclass(slots=True)
 class Conversation:
     """The conversation of one session, oldest exchange first. `context` is what the newest message
-    with one said of its surroundings, `left_out` how many exchanges are forgotten at its begin."""
+    with one said of its surroundings, `options` what the newest input of the backend's own dialect
+    had besides, `left_out` how many exchanges are forgotten at its begin."""
 
     exchanges: list[Exchange] = dataclasses.field(default_factory=list)
     context: Any = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     left_out: int = 0
     size: int = 0
     _accepted: dict[str, ev.InputAccepted] = dataclasses.field(default_factory=dict)
@@ -78,6 +80,8 @@ class Conversation:
     # The rules, by event type.
 
     def _input_accepted(self, event: ev.InputAccepted) -> None:
+        if (options := (event.details or {}).get("options")) is not None:
+            self.options = options
         if event.kind == "message":
             self._accepted[event.command_id] = event
 

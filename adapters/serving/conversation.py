@@ -30,7 +30,7 @@ from adapters.contract.faces import (
 )
 from adapters.contract.faces.answers import sse_headers
 from adapters.model.base import Response
-from adapters.model.commands import AnyCommand, SendMessage
+from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.events import Content, Event
 from adapters.serving.inputs import NotesForm, NotesT
 from adapters.serving.members import MAX_PARTS, digest_of, name_of, refuse
@@ -74,6 +74,11 @@ class Conversation:
         """Return what the same context has as well."""
         return digest_of(self.context)
 
+    def carried(self, dialect: str) -> Mapping[str, Any]:
+        """Return what else the request has that backends of a dialect take as it is, which nobody
+        ignores then."""
+        return {}
+
     def message_of(
         self, words: Sequence[PersonMessage], known_context: str | None = None
     ) -> SendMessage:
@@ -84,6 +89,14 @@ class Conversation:
             policy="reject",
             client_context=list(self.context) if new else None,
         )
+
+
+CommandT = TypeVar("CommandT", SendMessage, AnswerInteraction)
+
+
+def with_members(command: CommandT, carried: Mapping[str, Any]) -> CommandT:
+    """Return a command with what goes on to the backend as it is."""
+    return command.model_copy(update={"options": dict(carried)}) if carried else command
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -202,8 +215,12 @@ def takes_conversation(
         elif given.history:
             # What was said before this one began, no agent hears of.
             said.ignored.append("messages")
+        dialects = {backend.dialect for backend in place.backends}
+        carried = given.carried(*dialects) if len(dialects) == 1 else {}
+        if carried:
+            said.ignored = [member for member in said.ignored if member not in given.ignored]
         options = {option: name(given), noted: form.write(said)}
-        message = given.message_of(words)
+        message = with_members(given.message_of(words), carried)
         return Opening([message], given.blobs, options=options, before=before)
 
     def commands(

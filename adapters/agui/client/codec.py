@@ -99,7 +99,8 @@ class AguiClient(ClientCodec):
         before = said.before(command.edit_of or command.retry_of)
         pieces = [*messages.written(before), *posts.said(command_id, command)]
         context = said.context if command.client_context is None else command.client_context
-        return posts.run(self._thread, run, pieces, context=context)
+        options = said.options if command.options is None else command.options
+        return posts.run(self._thread, run, pieces, context=context, options=options)
 
     def submit_answers(
         self,
@@ -128,7 +129,13 @@ class AguiClient(ClientCodec):
             results=interrupts.results_of(s),
         )
         return posts.run(
-            self._thread, run, pieces, context=said.context, resume=resume, command=command
+            self._thread,
+            run,
+            pieces,
+            context=said.context,
+            options=said.options,
+            resume=resume,
+            command=command,
         )
 
     def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:

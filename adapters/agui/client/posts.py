@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from multidict import CIMultiDict
@@ -93,18 +93,24 @@ def run(
     pieces: Sequence[bytes],
     *,
     context: Any = None,
+    options: Mapping[str, Any] | None = None,
     resume: Sequence[dict[str, Any]] = (),
     command: dict[str, Any] | None = None,
 ) -> Call:
-    """Return the request of a run, with `pieces` of the conversation."""
+    """Return the request of a run, with `pieces` of the conversation; `options` has what only a
+    frontend of this dialect says."""
+    given = (options or {}).get(wire.MEMBERS_OPTION) or {}
+    props = given.get("forwardedProps")
+    if command is not None:
+        props = {**(props if isinstance(props, dict) else {}), "command": command}
     members: dict[str, Any] = {
         "threadId": thread,
         "runId": run.run_id,
         "protocolVersion": wire.PROTOCOL_VERSION,
-        "state": {},
-        "tools": [],
+        "state": given.get("state", {}),
+        "tools": given.get("tools", []),
         "context": context_of(context),
-        "forwardedProps": {} if command is None else {"command": command},
+        "forwardedProps": {} if props is None else props,
     }
     if resume:
         members["resume"] = list(resume)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.agui.client.state import AguiClientState, HeldResult
+from adapters.agui.client.state import AguiClientState, HeldResult, Interrupt
 from adapters.driving import runs
 from adapters.model import events as ev
 from adapters.model.raw import BlockEnded
+from adapters.wire.errors import cut as cut_text
 
 
 def in_turn(s: AguiClientState, native: ev.NativeRef | None) -> list[ev.Event]:
@@ -42,9 +43,35 @@ def in_turn(s: AguiClientState, native: ev.NativeRef | None) -> list[ev.Event]:
 
 
 def works(s: AguiClientState, native: ev.NativeRef | None) -> list[ev.Event]:
-    """Take work of a run: answers have arrived, its turn is open."""
-    told = runs.show_work(s.runs, s.asks, s.ledger, s.turn, native)
-    return told + in_turn(s, native)
+    """Take work of a run: answers have arrived, its turn is open. What the application gave as the
+    result of a call is told by no event of the agent's."""
+    given = {name: asked for name, asked in s.asks.open.items() if asked.form == "tool"}
+    out = runs.show_work(s.runs, s.asks, s.ledger, s.turn, native)
+    out += in_turn(s, native)
+    for call_id, asked in given.items():
+        if call_id not in s.asks.open and s.calls.pop(call_id, None) is not None:
+            out.append(_given_back(s, call_id, asked, native))
+    return out
+
+
+def _given_back(
+    s: AguiClientState, call_id: str, asked: Interrupt, native: ev.NativeRef | None
+) -> ev.Event:
+    s.returned.add(call_id)
+    reply = asked.reply or {}
+    failed = "error" in reply
+    words = str(reply.get("content", ""))
+    return ev.ToolReturned(
+        thread_id=ev.MAIN,
+        turn_id=s.turn,
+        call_id=call_id,
+        content=(ev.Text(text=words),),
+        is_error=failed,
+        error=ev.ErrorInfo(code="tool_failed", message=cut_text(words)) if failed else None,
+        status="failed" if failed else "completed",
+        native=native,
+        synthetic=True,
+    )
 
 
 def in_step(s: AguiClientState, native: ev.NativeRef) -> list[ev.Event]:
