@@ -608,6 +608,7 @@ ENTRY = {"status": "resolved", "payload": {"approved": True}}
         ),
         ("text", [{**ENTRY, "interruptId": "int-x"}], "does not contain any unprocessed tool"),
         ("tool", [{**ENTRY, "interruptId": "int-{call}"}], "was already executed"),
+        ("custom", [{**ENTRY, "interruptId": "int-{call}"}], "does not wait for an answer"),
     ],
 )
 async def test_an_answer_that_does_not_fit_is_an_error_and_nothing_runs(

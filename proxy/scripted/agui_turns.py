@@ -296,7 +296,9 @@ class AguiStage:
         """
         answers = _answers_of(self.request)
         beats, place, _ = self._reached(self.request.history.before_newest())
-        for answer in answers.values():
+        for name, answer in answers.items():
+            if not isinstance(beats[place], ApproveBeat | ApproveAllBeat | AskBeat):
+                raise _RunFailed(f"Tool call '{name}' does not wait for an answer.")
             _check(answer, beats[place])
         try:
             self.talk.take_answer()
