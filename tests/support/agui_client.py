@@ -372,11 +372,12 @@ class Applied:
 
 
 class AguiClient:
-    """Asks for runs and reads threads, as `HttpAgent` does."""
+    """Asks for runs and reads threads, as `HttpAgent` does; `stamped` is that of its `Checker`."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, *, stamped: bool = True) -> None:
         self.http = http
         self.url = url
+        self.stamped = stamped
 
     async def run(
         self, thread: str, run: str, messages: Sequence[dict[str, Any]], **more: Any
@@ -421,7 +422,7 @@ class AguiClient:
                 raise ProtocolViolation("no event stream", answer.content_type)
             if "Content-Length" in answer.headers:
                 raise _refused(await answer.read(), answer.headers)
-            checker, rest = Checker(stamped=True), b""
+            checker, rest = Checker(stamped=self.stamped), b""
             async for data in answer.content.iter_any():
                 *parts, rest = (rest + data).split(b"\n\n")
                 for part in parts:
