@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault
-from tests.pairs.expectations import BACKENDS, Cell, Refused
+from tests.pairs.backends import BACKENDS, PROPERTIES, BackendProperties
+from tests.pairs.cells import Cell, Refused
 from tests.pairs.frontends import Refusal
 from tests.pairs.table import FRONTENDS, TABLE
 
@@ -34,17 +36,32 @@ class Play:
     faults: Mapping[tuple[str, int], Fault] | None = None
 
 
-def scenario(name: str, **options: Any) -> pytest.MarkDecorator:
+def scenario(
+    name: str,
+    *,
+    faults: Callable[[BackendProperties], Mapping[tuple[str, int], Fault]] | None = None,
+    **options: Any,
+) -> pytest.MarkDecorator:
     """Return the mark that plays a row of the table in all pairs.
 
     Args:
         name: the row.
+        faults: what a backend does wrong.
         options: members of `Play`; of `settings` only those of the backend's own dialect.
     """
     PLAYED.add(name)
     row = TABLE[name]
     plays = [
-        pytest.param(Play(f, b, row[f, b], **_of(b, options)), id=f"{f}-{b}")
+        pytest.param(
+            Play(
+                f,
+                b,
+                row[f, b],
+                faults=None if faults is None else faults(PROPERTIES[b]),
+                **_of(b, options),
+            ),
+            id=f"{f}-{b}",
+        )
         for f in FRONTENDS
         for b in BACKENDS
         if (f, b) in row
@@ -53,9 +70,11 @@ def scenario(name: str, **options: Any) -> pytest.MarkDecorator:
 
 
 def _of(backend: str, options: dict[str, Any]) -> dict[str, Any]:
+    own = DIALECTS[backend].backend_settings
+    others = frozenset[str]().union(*(one.backend_settings for one in DIALECTS.values())) - own
     settings = options.get("settings") or {}
-    kept = {name: value for name, value in settings.items() if name != "interrupt"}
-    return {**options, "settings": settings if backend == "engine" else kept}
+    kept = {name: value for name, value in settings.items() if name not in others}
+    return {**options, "settings": kept}
 
 
 @contextlib.contextmanager
