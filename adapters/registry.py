@@ -13,6 +13,7 @@ from adapters.contract.dialect import Dialect
 from adapters.contract.faces import Face
 from adapters.engine import routes as engine
 from adapters.engine.captured import CAPTURED as ENGINE
+from adapters.engine.captured import RECORDED_CALL as ENGINE_CALL
 from adapters.engine.client import EngineClient
 from adapters.engine.probe import PROBE as PROBE_ENGINE
 from adapters.engine.server import EngineEncoder
@@ -81,6 +82,8 @@ DIALECTS: dict[str, Dialect] = {
             captured=ENGINE,
             probe=PROBE_ENGINE,
             deltas=ENGINE_DELTAS,
+            session_members=("task_id",),
+            recorded_call=ENGINE_CALL,
             silence_seconds=60.0,
             chosen_names=True,
             backend_settings=frozenset({"interrupt", "task_ids_of"}),

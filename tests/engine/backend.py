@@ -31,5 +31,7 @@ BACKEND = BackendProperties(
     title=KEPT,
     archive=KEPT,
     delete=ERASED,
-    begins="execute",
+    probed=("health", "pending", "replay"),
+    probed_stream=True,
+    unauthorized="INVALID_KEY",
 )

@@ -32,4 +32,5 @@ BACKEND = BackendProperties(
     archive=KEPT,
     delete=ERASED,
     child_tools=True,
+    probed=("health", "info"),
 )

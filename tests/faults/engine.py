@@ -131,6 +131,7 @@ FAULTS = Faulty(
     },
     differing={place: differing(place) for place in (14, 15, 16, 17, 18)},
     broken=Garbage().data,
+    unreadable=b'event: text_delta\ndata: {"text":"\xff\n\n',
     refused=REFUSED,
     sent=SENT,
     at_once=True,

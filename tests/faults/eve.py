@@ -108,6 +108,7 @@ FAULTS = Faulty(
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in range(11, 19)},
     broken=BROKEN,
+    unreadable=b'{"type":"message.appended","data":{"text":"\xff\n',
     refused=[
         (Status(401), "backend_refused"),
         *((Status(status), f"http_{status}") for status in (404, 409, 410, 425, 429)),

@@ -71,6 +71,7 @@ class Faulty:
         split: plans that split characters, by name; each request of a plan is sent once.
         differing: by place.
         broken: a frame of a known kind whose JSON and UTF-8 are broken.
+        unreadable: one that breaks off in the middle of a text.
         refused: faults of the first request, with the code that its turn fails with.
         sent: what becomes of a message.
         at_once: whether a first message goes where a follow-up does.
@@ -90,6 +91,7 @@ class Faulty:
     split: Mapping[str, Plan]
     differing: Mapping[int, Differing]
     broken: bytes
+    unreadable: bytes
     refused: Sequence[tuple[Fault, str]]
     sent: Sequence[Becomes]
     at_once: bool

@@ -119,6 +119,7 @@ FAULTS = Faulty(
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in (0, *range(2, 13))},
     broken=BROKEN,
+    unreadable=b'event: agent.message\nid: evt_x\ndata: {"id":"evt_x",\xff\n\n',
     refused=[
         (Status(401), "backend_refused"),
         (Status(403), "forbidden"),

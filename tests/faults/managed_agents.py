@@ -160,6 +160,7 @@ FAULTS = Faulty(
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in (0, 2, 6, 7, 8, 13, 15, 17, 21)},
     broken=BROKEN,
+    unreadable=b'event: message\ndata: {"type":"agent.message",\xff\n\n',
     refused=[
         (Status(401), "backend_refused"),
         (Status(403), "permission_error"),

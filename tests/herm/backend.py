@@ -33,4 +33,5 @@ BACKEND = BackendProperties(
     delete=NATIVE,
     joins=True,
     titles=True,
+    probed=("sessions",),
 )

@@ -34,4 +34,6 @@ BACKEND = BackendProperties(
     reasons_aloud=False,
     servers=True,
     sizes=False,
+    probed=("sessions",),
+    unauthorized="authentication_error",
 )

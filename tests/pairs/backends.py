@@ -1,4 +1,4 @@
-"""What the backends have and lack, of which the cells of the table are made.
+"""What the backends have and lack: the cells of the table are made of that.
 
 Each dialect of backends says it once, in a module of its own, `tests/<folder>/backend.py`:
 `BACKEND`, a `BackendProperties`. No cell of the table is written for a backend.
@@ -81,13 +81,16 @@ class BackendProperties:
         skips: what becomes of a question that is skipped; any where it asks none.
         reset: what becomes of its session then.
         title, archive, delete: whether it is told.
-        begins: the route of the first message to it, as its scripted backend calls it.
         joins: whether words that steer are answered in the turn that runs.
         titles: whether it gives its sessions titles.
         reasons_aloud: whether its thinking has words.
         servers: whether it tells the server of a tool apart from the tool's name.
         sizes: whether it tells how much a compaction has saved.
         child_tools: whether it shows the tools of its child agents.
+        probed: the routes that `dragoman check` asks of one that is new, as its scripted backend
+            calls them.
+        probed_stream: whether one of them is a stream.
+        unauthorized: the code with which it refuses a credential.
     """
 
     dialect: str
@@ -117,13 +120,16 @@ class BackendProperties:
     archive: Form
     delete: Form
 
-    begins: str = "create"
     joins: bool = False
     titles: bool = False
     reasons_aloud: bool = True
     servers: bool = False
     sizes: bool = True
     child_tools: bool = False
+
+    probed: tuple[str, ...]
+    probed_stream: bool = False
+    unauthorized: str = "unauthorized"
 
     def has(self, what: Tells | Able) -> bool:
         """Say whether it has a thing."""
@@ -178,7 +184,7 @@ def properties_of(dialect: str) -> BackendProperties:
 PROPERTIES: Mapping[str, BackendProperties] = {
     name: found for name in given_messages() if (found := declared(name)) is not None
 }
-"""Dialect -> what its backends have and lack. That none is missing, a test says."""
+"""Dialect -> what its backends have and lack. A test checks that all are here."""
 
 BACKENDS = tuple(PROPERTIES)
 """The dialects of backends that the table is about, in the order of the registry."""

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault
-from tests.pairs.backends import BACKENDS, PROPERTIES, BackendProperties
+from tests.pairs.backends import BACKENDS
 from tests.pairs.cells import Cell, Refused
 from tests.pairs.frontends import Refusal
 from tests.pairs.table import FRONTENDS, TABLE
@@ -24,7 +24,8 @@ PLAYED: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """One scenario in one pair, and how its world is built."""
+    """One scenario in one pair, and how its world is built; `faults` says of a dialect what its
+    backend does wrong."""
 
     frontend: str
     backend: str
@@ -33,35 +34,20 @@ class Play:
     stored: bool = False
     checked: bool = True
     settings: Mapping[str, Any] | None = None
-    faults: Mapping[tuple[str, int], Fault] | None = None
+    faults: Callable[[str], Mapping[tuple[str, int], Fault]] | None = None
 
 
-def scenario(
-    name: str,
-    *,
-    faults: Callable[[BackendProperties], Mapping[tuple[str, int], Fault]] | None = None,
-    **options: Any,
-) -> pytest.MarkDecorator:
+def scenario(name: str, **options: Any) -> pytest.MarkDecorator:
     """Return the mark that plays a row of the table in all pairs.
 
     Args:
         name: the row.
-        faults: what a backend does wrong.
         options: members of `Play`; of `settings` only those of the backend's own dialect.
     """
     PLAYED.add(name)
     row = TABLE[name]
     plays = [
-        pytest.param(
-            Play(
-                f,
-                b,
-                row[f, b],
-                faults=None if faults is None else faults(PROPERTIES[b]),
-                **_of(b, options),
-            ),
-            id=f"{f}-{b}",
-        )
+        pytest.param(Play(f, b, row[f, b], **_of(b, options)), id=f"{f}-{b}")
         for f in FRONTENDS
         for b in BACKENDS
         if (f, b) in row

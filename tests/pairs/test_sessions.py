@@ -12,8 +12,9 @@ from adapters.contract.dialect import Dialect
 from adapters.model import events as ev
 from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault, Status
+from tests.faults import backends as faults
 from tests.pairs import backends, test_messages, test_people
-from tests.pairs.backends import PROPERTIES, BackendProperties
+from tests.pairs.backends import PROPERTIES
 from tests.pairs.cells import NATIVE, Native, Refused, Says
 from tests.pairs.expectations import FRONTENDS, Outcome
 from tests.pairs.frontends import EveFrontend, Refusal, Seen
@@ -156,8 +157,10 @@ async def test_a_turn_that_fails_in_the_middle_keeps_what_was_said(world: World)
     assert any("LLM_PROVIDER_ERROR" in text for text in seen.errors)
 
 
-def _refuses_first(backend: BackendProperties) -> Mapping[tuple[str, int], Fault]:
-    return {(backend.begins, 1): Status(403)}
+def _refuses_first(backend: str) -> Mapping[tuple[str, int], Fault]:
+    faulty = faults.found(backend)
+    assert faulty is not None, faults.lacking(backend)
+    return {(faulty.create, 1): Status(403)}
 
 
 @scenario("a message that the backend refuses", faults=_refuses_first)
