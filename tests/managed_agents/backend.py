@@ -36,4 +36,5 @@ BACKEND = BackendProperties(
     sizes=False,
     probed=("sessions",),
     unauthorized="authentication_error",
+    failure="exhausted",
 )

@@ -91,6 +91,7 @@ class BackendProperties:
             calls them.
         probed_stream: whether one of them is a stream.
         unauthorized: the code with which it refuses a credential.
+        failure: the code of ours for a turn that its agent gives up.
     """
 
     dialect: str
@@ -130,6 +131,7 @@ class BackendProperties:
     probed: tuple[str, ...]
     probed_stream: bool = False
     unauthorized: str = "unauthorized"
+    failure: str = "agent_error"
 
     def has(self, what: Tells | Able) -> bool:
         """Say whether it has a thing."""
