@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from adapters.agui import routes as agui
 from adapters.agui.captured import CAPTURED as AGUI
+from adapters.agui.captured import RECORDED_CALL as AGUI_CALL
 from adapters.agui.client import AguiClient
 from adapters.agui.probe import PROBE as PROBE_AGUI
 from adapters.agui.server import AguiEncoder
@@ -16,6 +17,7 @@ from adapters.contract.dialect import Dialect
 from adapters.contract.faces import Face
 from adapters.engine import routes as engine
 from adapters.engine.captured import CAPTURED as ENGINE
+from adapters.engine.captured import RECORDED_CALL as ENGINE_CALL
 from adapters.engine.client import EngineClient
 from adapters.engine.probe import PROBE as PROBE_ENGINE
 from adapters.engine.server import EngineEncoder
@@ -84,6 +86,8 @@ DIALECTS: dict[str, Dialect] = {
             captured=ENGINE,
             probe=PROBE_ENGINE,
             deltas=ENGINE_DELTAS,
+            session_members=("task_id",),
+            recorded_call=ENGINE_CALL,
             silence_seconds=60.0,
             chosen_names=True,
             backend_settings=frozenset({"interrupt", "task_ids_of"}),
@@ -100,6 +104,8 @@ DIALECTS: dict[str, Dialect] = {
             captured=AGUI,
             probe=PROBE_AGUI,
             deltas=AGUI_DELTAS,
+            session_members=("threadId",),
+            recorded_call=AGUI_CALL,
             silence_seconds=1800.0,
             example_url="http://127.0.0.1:8000/",
         ),

@@ -40,12 +40,16 @@ from proxy.upstream.backend_check import CheckResult, check_backends, warn
 from proxy.upstream.client import Upstream
 from proxy.upstream.findings import Finding, Kind
 from proxy.upstream.health import Health, Trouble
+from tests.pairs.backends import properties_of
 from tests.support.alone import Alone
+from tests.support.dragoman import KNOWN
 from tests.support.each import each
 from tests.support.ports import free_port
 from tests.support.serving import HOST, served
 from tests.support.tls import self_signed
 from tests.support.waiting import SOON_S, until
+from tests.wire import given_messages
+from tests.wire import served as served_dialects
 
 KEY = "the-key-of-the-backend"
 
@@ -54,12 +58,7 @@ NEVER_S = 0.2
 
 EVENTS = "text/event-stream"
 
-HEADERS = {
-    "engine": "X-Engine-Key",
-    "eve": "Authorization",
-    "herm": "Authorization",
-    "managed-agents": "x-api-key",
-}
+DIALECTS = given_messages()
 
 
 def one(dialect: str, url: str, key: str | None = None, header: str = "") -> BackendSettings:
@@ -67,7 +66,7 @@ def one(dialect: str, url: str, key: str | None = None, header: str = "") -> Bac
     found = BackendSettings.model_validate({"name": "mine", "dialect": dialect, "url": url})
     if key is None:
         return found
-    header = header or HEADERS[dialect]
+    header = header or KNOWN[dialect].header
     return found.with_credential(header, key, scheme="Bearer " if header == "Authorization" else "")
 
 
@@ -76,10 +75,9 @@ async def checked(backend: BackendSettings, seconds: float = SOON_S) -> CheckRes
     return found
 
 
-DIALECTS = ("engine", "eve", "herm", "managed-agents")
-
-STREAMS = {"engine": "ok", "eve": "not asked", "herm": "not asked", "managed-agents": "not asked"}
-"""What is found of the streams of a backend that is new."""
+def streaming(dialect: str) -> str:
+    """What is found of the streams of a backend that is new."""
+    return "ok" if properties_of(dialect).probed_stream else "not asked"
 
 
 def states(found: CheckResult) -> dict[str, str]:
@@ -196,16 +194,10 @@ async def test_a_healthy_backend_is_well_and_hears_only_questions(
     assert found.failed is None
     assert (found.reachable.state, found.credential.state, found.speaks.state) == ("ok",) * 3
     assert found.credential.text == ("none is needed" if key is None else "")
-    assert found.streaming.state == STREAMS[dialect]
+    assert found.streaming.state == streaming(dialect)
     assert found.streaming.text
     [backend] = [value for value in app.values() if isinstance(value, ScriptedBackend)]
-    routes = {
-        "engine": ["health", "pending", "replay"],
-        "eve": ["health", "info"],
-        "herm": ["sessions"],
-        "managed-agents": ["sessions"],
-    }
-    assert [one.route for one in backend.received] == routes[dialect]
+    assert tuple(one.route for one in backend.received) == properties_of(dialect).probed
     assert not any(one.body for one in backend.received)
     assert not backend.talks
     assert not backend.refusals
@@ -262,13 +254,13 @@ async def test_an_eve_whose_streams_are_not_read_fails() -> None:
     assert found.streaming.state == "not asked"
 
 
-@pytest.mark.parametrize("dialect", [*DIALECTS, "managed-agents"])
+@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name in served_dialects()])
 async def test_a_face_of_ours_is_a_healthy_backend(dialect: str) -> None:
     async with Alone("memory:", dialect="eve") as dragoman:
         url = f"http://{HOST}:{dragoman.port}/as/{dialect}/to/eve"
         found = await checked(one(dialect, url, KEY))
     assert found.failed is None
-    assert states(found) == {**dict.fromkeys(found.findings, "ok"), "streaming": STREAMS[dialect]}
+    assert states(found) == {**dict.fromkeys(found.findings, "ok"), "streaming": streaming(dialect)}
 
 
 # Backends that cannot be reached.
@@ -440,8 +432,7 @@ async def test_a_wrong_base_path(dialect: str, below: str, told: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_credential_that_is_refused(dialect: str) -> None:
-    codes = {"engine": "INVALID_KEY", "managed-agents": "authentication_error"}
-    code = codes.get(dialect, "unauthorized")
+    code = properties_of(dialect).unauthorized
     async with served(scripted(dialect, key=KEY)) as url:
         found = await checked(one(dialect, url, "a wrong key"))
     text = fails(found, "credential", Kind.CREDENTIAL_REFUSED)

@@ -27,6 +27,7 @@ from proxy.scripted.faults import (
     disturbed,
 )
 from proxy.scripted.mutations import VALUES, JsonText, written
+from tests.faults.backends import found, lacking
 from tests.support.each import each
 from tests.support.serving import served
 from tests.support.waiting import SOON_S
@@ -117,8 +118,9 @@ class Line:
 @asynccontextmanager
 async def opened(dialect: str, fault: Fault | None) -> AsyncIterator[Line]:
     """A stream of a backend whose streams have a fault, behind its request."""
-    route = "execute" if dialect == "engine" else "stream"
-    plan = {} if fault is None else {(route, 1): fault}
+    faulty = found(dialect)
+    assert faulty is not None, lacking(dialect)
+    plan = {} if fault is None else {(faulty.stream, 1): fault}
     app = BACKENDS[dialect](ScriptedOptions(pace=0.0, faults=Faults(plan)))
     async with served(app) as url, aiohttp.ClientSession() as http:
         line, body = await ASK[dialect](http, url)

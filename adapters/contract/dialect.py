@@ -11,7 +11,7 @@ from adapters.captures.secrets import DeltaFormat
 from adapters.contract.faces import Face
 from adapters.contract.probing import Probe
 from adapters.contract.receiving import Receiver
-from adapters.model.base import ClientCodec, Encoder
+from adapters.model.base import Call, ClientCodec, Encoder
 
 Only = Literal["frontends", "backends"]
 
@@ -27,7 +27,9 @@ class Dialect:
     `only` is still to come. `captured` says what is known of its captures, `probe` what a backend
     is asked by `dragoman check`. `receiver` reads what backends send by themselves, of a dialect
     whose backends call us: they have no address. `deltas` are its frames that have more of a text:
-    a secret may be spelled by several.
+    a secret may be spelled by several. Of a recorded body, `session_members` are those by which
+    frames name their session, and `recorded_call` is the call that it answers, where it is not a
+    plain stream of the session.
 
     Of its backends: `silence_seconds` is how long an open stream may bring no byte before it is
     taken for dead, where the configuration does not say. `chosen_names` says that a backend knows a
@@ -50,6 +52,8 @@ class Dialect:
     probe: Probe | None = None
     receiver: Receiver | None = None
     deltas: tuple[DeltaFormat, ...] = ()
+    session_members: tuple[str, ...] = ("sessionId", "session_id")
+    recorded_call: Call | None = None
     silence_seconds: float = 60.0
     chosen_names: bool = False
     backend_settings: frozenset[str] = frozenset()

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from adapters.captures import CapturedExchange
 from adapters.captures.bodies import format_frame, frames_of
 from adapters.captures.dialect import CaptureFormat, SessionNaming
+from adapters.model.base import Call, Request
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -39,5 +40,8 @@ def _stamp(frame: SseFrame) -> str:
     found = value.get("timestamp") if isinstance(value, dict) else None
     return found if isinstance(found, str) else ""
 
+
+RECORDED_CALL = Call("execute", Request("POST", "/execute"), stream=True, command_id="recording")
+"""Section 6.4: the answer to `POST /execute` is the stream; frames of a replay are the same."""
 
 CAPTURED = CaptureFormat(NAMING, "text/event-stream", new_frames)

@@ -42,18 +42,6 @@ from adapters.wire.jsonvalue import JsonError, parse_json
 DEFAULT_SESSION = "recording"
 """The session id where neither the caller nor the body names one."""
 
-
-_ID_MEMBERS = ("task_id", "sessionId", "session_id", "threadId")
-"""Members by which frames name their session, in Engine, Herm, and the other two."""
-
-_CALLS: dict[str, Call] = {
-    # Engine page, section 6.4: the answer to `POST /execute` is the stream; frames of a replay are
-    # the same.
-    "engine": Call("execute", Request("POST", "/execute"), stream=True, command_id=DEFAULT_SESSION),
-    "agui": Call("run", Request("POST", ""), stream=True, command_id=DEFAULT_SESSION),
-}
-"""The call that a recorded body is the answer to, where it is not a plain stream of the session."""
-
 _STREAM = Call("stream", Request("GET", "/"), stream=True)
 
 _MEDIA = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
@@ -453,7 +441,7 @@ class _RecordedSource:
         if self._reading is None:
             assert self._kept is not None
             self._kept.append(unit)
-            named = _session_of(value)
+            named = _session_of(value, DIALECTS[self._dialect].session_members)
             # A body names its session in its first or its last frame; one that never does is read
             # all the same.
             if named is None and len(self._kept) < 64:
@@ -500,12 +488,12 @@ def _payload(unit: _PlacedFrame, *, strict: bool) -> Any:
         raise unit.bad(error.reason, error.offset or 0) from None
 
 
-def _session_of(value: Any) -> str | None:
+def _session_of(value: Any, members: Sequence[str]) -> str | None:
     if not isinstance(value, dict):
         return None
     for place in (value, value.get("params")):
         if isinstance(place, dict):
-            for name in _ID_MEMBERS:
+            for name in members:
                 if isinstance(found := place.get(name), str) and found:
                     return found
     return None
@@ -530,7 +518,7 @@ class _BodyReader:
         self._seen = options.seen
         self._session_id = session_id
         self._codec = make({"task_id": named or session_id, "single_stream": True})
-        self._call = _CALLS.get(dialect, _STREAM)
+        self._call = DIALECTS[dialect].recorded_call or _STREAM
         self._inputs = RecordedInputs(options.inputs, session_id=session_id, face=dialect)
         self._normalizer = Normalizer(LogState())
         self._now = 0

@@ -5,6 +5,7 @@ A broken stream is replayed from its beginning, so a client's records are the ve
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from proxy.scripted.faults import (
@@ -25,6 +26,7 @@ from proxy.scripted.faults import (
 )
 from tests.faults.conversation import Conversation
 from tests.faults.faulty import GUESSING, REFUSALS, Becomes, Differing, Faulty
+from tests.support.many import many
 from tests.support.resumed import masked
 
 __all__ = ["FAULTS"]
@@ -131,6 +133,8 @@ FAULTS = Faulty(
     },
     differing={place: differing(place) for place in (14, 15, 16, 17, 18)},
     broken=Garbage().data,
+    unreadable=b'event: text_delta\ndata: {"text":"\xff\n\n',
+    calls=functools.partial(many, "ManyCalls", "engine"),
     refused=REFUSED,
     sent=SENT,
     at_once=True,

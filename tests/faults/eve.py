@@ -4,6 +4,7 @@ of it.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from proxy.scripted.eve_turns import EveVariant
@@ -27,6 +28,7 @@ from proxy.scripted.faults import (
 from tests.faults.conversation import told
 from tests.faults.faulty import GUESSING, Becomes, Differing, Faulty
 from tests.support.houses import GENERATIONS
+from tests.support.many import many
 
 __all__ = ["FAULTS"]
 
@@ -108,6 +110,10 @@ FAULTS = Faulty(
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in range(11, 19)},
     broken=BROKEN,
+    unreadable=b'{"type":"message.appended","data":{"text":"\xff\n',
+    calls=functools.partial(many, "ManyCalls", "eve"),
+    # A hundred calls in each frame: a turn that ends with them is over and does not fail.
+    too_many=80,
     refused=[
         (Status(401), "backend_refused"),
         *((Status(status), f"http_{status}") for status in (404, 409, 410, 425, 429)),

@@ -71,6 +71,9 @@ class Faulty:
         split: plans that split characters, by name; each request of a plan is sent once.
         differing: by place.
         broken: a frame of a known kind whose JSON and UTF-8 are broken.
+        unreadable: one that breaks off in the middle of a text.
+        calls: so many frames of calls that do not return.
+        too_many: how many of these are more calls than are read at once, and than may be open.
         refused: faults of the first request, with the code that its turn fails with.
         sent: what becomes of a message.
         at_once: whether a first message goes where a follow-up does.
@@ -90,6 +93,9 @@ class Faulty:
     split: Mapping[str, Plan]
     differing: Mapping[int, Differing]
     broken: bytes
+    unreadable: bytes
+    calls: Callable[[int], bytes]
+    too_many: int = 4_000
     refused: Sequence[tuple[Fault, str]]
     sent: Sequence[Becomes]
     at_once: bool

@@ -28,6 +28,7 @@ from proxy.scripted.faults import (
 )
 from tests.faults.conversation import told
 from tests.faults.faulty import GUESSING, REFUSALS, Becomes, Differing, Faulty
+from tests.support.many import many
 
 __all__ = ["FAULTS"]
 
@@ -119,6 +120,8 @@ FAULTS = Faulty(
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in (0, *range(2, 13))},
     broken=BROKEN,
+    unreadable=b'event: agent.message\nid: evt_x\ndata: {"id":"evt_x",\xff\n\n',
+    calls=functools.partial(many, "ManyCalls", "herm"),
     refused=[
         (Status(401), "backend_refused"),
         (Status(403), "forbidden"),

@@ -323,7 +323,7 @@ class Inward:
         self.codec = make(settings)
         row = SessionRow(1, "dgs_1", "me", "r", "eve", self.clock.now(), b"s" * 32)
         self.row = row
-        named = "t-1" if kind.dialect == "engine" else None
+        named = "t-1" if DIALECTS[kind.dialect].chosen_names else None
         journal: Any = self.memory
         upstream: Any = self.wire
         self._new = NewSession(row, kind.dialect, named, codec_of("eve", kind.dialect, {}))

@@ -30,6 +30,7 @@ from proxy.scripted.faults import (
 from proxy.scripted.managed_agents_turns import ManagedAgentsVariant
 from tests.faults.conversation import told
 from tests.faults.faulty import GUESSING, REFUSALS, Becomes, Differing, Faulty
+from tests.support.many import many
 
 __all__ = ["DOCUMENTED", "FAULTS", "OTHER"]
 
@@ -160,6 +161,8 @@ FAULTS = Faulty(
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in (0, 2, 6, 7, 8, 13, 15, 17, 21)},
     broken=BROKEN,
+    unreadable=b'event: message\ndata: {"type":"agent.message",\xff\n\n',
+    calls=functools.partial(many, "ManyCalls", "managed-agents"),
     refused=[
         (Status(401), "backend_refused"),
         (Status(403), "permission_error"),

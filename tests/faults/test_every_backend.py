@@ -30,7 +30,6 @@ from tests.faults.faulty import Becomes, Differing, Faulty, Plan
 from tests.faults.playing import Run, begin, bodies, check_survives, fails_next, heard, play
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import Form
-from tests.support.many import many
 from tests.wire import given_messages
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -275,7 +274,7 @@ async def test_a_turn_that_has_more_open_than_can_be_kept_fails_and_says_so(
     run: Run, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_writer, "STATE_MOST", 20_000)
-    data = many("ManyCalls", kind.dialect, 300)
+    data = kind.faulty.calls(300)
     conversation = await play(run, kind, {(kind.faulty.stream, 1): Garbage(1, data)})
     assert "more open than the 20000 bytes" in failure(conversation.turn)["message"]
     await rested(conversation.house, conversation.session)
@@ -283,9 +282,8 @@ async def test_a_turn_that_has_more_open_than_can_be_kept_fails_and_says_so(
 
 @each
 async def test_a_turn_with_too_many_open_calls_fails_and_says_so(run: Run, kind: Kind) -> None:
-    # Small ones: what is stored of them is far from its limit. More than are read at once, a
-    # hundred in each frame of an eve: a turn that ends with them is over and does not fail.
-    data = many("ManyCalls", kind.dialect, 80 if kind.dialect == "eve" else 4_000)
+    # Small ones: what is stored of them is far from its limit.
+    data = kind.faulty.calls(kind.faulty.too_many)
     conversation = await play(run, kind, {(kind.faulty.stream, 1): Garbage(1, data)})
     assert "more open than 2000 calls" in failure(conversation.turn)["message"]
     await rested(conversation.house, conversation.session)

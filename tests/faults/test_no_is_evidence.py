@@ -18,6 +18,7 @@ from proxy.base.outcomes import STOP_UNCONFIRMED
 from proxy.session.watch import LIMITS
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.inward import Inward, said
+from tests.pairs.backends import properties_of
 
 STATES = ("taken", "running", "paused", "stopping")
 ANSWERS = (404, 409, 410, 422, 503, "silence", "packed")
@@ -125,12 +126,16 @@ def tells(event: ev.Event) -> bool:
     return isinstance(event, ev.ErrorReported)
 
 
+def can_be_stopped(kind: Kind) -> bool:
+    return properties_of(kind.dialect).interrupt == "native"
+
+
 def is_right(kind: Kind, state: str, answer: int | str, what: str, outcome: Outcome) -> bool:
     """Say whether that may become of a cell."""
     if outcome.at_rest:
         return True
-    if what == "stop" and kind.dialect == "engine":
-        # Nothing stops an Engine, and so it is refused.
+    if what == "stop" and not can_be_stopped(kind):
+        # Nothing stops such a backend, and so it is refused.
         what = "wait"
     waits = what == "wait" or (what == "new words" and answer == "silence")
     if waits and state == "paused":
@@ -147,8 +152,7 @@ def is_right(kind: Kind, state: str, answer: int | str, what: str, outcome: Outc
 
 
 def cells(kind: Kind) -> list[tuple[str, int | str, str]]:
-    stops = kind.dialect != "engine"
-    states = STATES if stops else STATES[:-1]
+    states = STATES if can_be_stopped(kind) else STATES[:-1]
     return [(state, answer, what) for state in states for answer in ANSWERS for what in ACTS]
 
 

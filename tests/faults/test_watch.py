@@ -12,6 +12,7 @@ from proxy.scripted.faults import Fault, Faults, Garbage, Stall
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.conversation import SAID, SCRIPT, rested
 from tests.faults.playing import Run, begin, check_survives, play
+from tests.pairs.backends import properties_of
 from tests.support.alone import Alone
 from tests.support.patience import HASTE
 from tests.support.waiting import until
@@ -28,14 +29,6 @@ def bearing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 each = pytest.mark.parametrize("kind", BACKENDS, ids=str)
-
-UNREADABLE = {
-    "eve": b'{"type":"message.appended","data":{"text":"\xff\n',
-    "herm": b'event: agent.message\nid: evt_x\ndata: {"id":"evt_x",\xff\n\n',
-    "engine": b'event: text_delta\ndata: {"text":"\xff\n\n',
-    "managed-agents": b'event: message\ndata: {"type":"agent.message",\xff\n\n',
-}
-"""A frame of each dialect that cannot be read."""
 
 
 async def begin_patient(run: Run, kind: Kind, fault: Fault) -> Alone:
@@ -84,7 +77,7 @@ async def test_a_turn_that_is_silent_and_runs_goes_on(run: Run, kind: Kind) -> N
 async def test_twenty_frames_that_cannot_be_read_fail_the_turn_and_say_why(
     run: Run, kind: Kind
 ) -> None:
-    many = UNREADABLE[kind.dialect] * 25
+    many = kind.faulty.unreadable * 25
     plan: dict[tuple[str, int], Fault] = {(kind.faulty.stream, 1): Garbage(3, many)}
     house = await begin(run, kind, plan, pace=0.2)
     session = await house.eve().create("script: slow 40")
@@ -100,7 +93,7 @@ async def test_where_nothing_comes_after_an_unreadable_frame_the_backend_is_aske
 ) -> None:
     # The end is lost, and what comes in its place cannot be read.
     place = await frames_of(run, kind) - 2
-    fault = Stall(place, data=UNREADABLE[kind.dialect])
+    fault = Stall(place, data=kind.faulty.unreadable)
     house = await begin_patient(run, kind, fault)
     session = await house.eve().create(SCRIPT)
     turn = await session.read_turn()
@@ -110,8 +103,8 @@ async def test_where_nothing_comes_after_an_unreadable_frame_the_backend_is_aske
     assert not live.state.busy
 
 
-STOPPABLE = [kind for kind in BACKENDS if kind.dialect != "engine"]
-"""An Engine has no route that stops a turn."""
+STOPPABLE = [kind for kind in BACKENDS if properties_of(kind.dialect).interrupt == "native"]
+"""Others, such as an Engine, have no route that stops a turn."""
 
 
 @pytest.mark.parametrize("kind", STOPPABLE, ids=str)

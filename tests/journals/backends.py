@@ -9,21 +9,18 @@ import base64
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from proxy.base.clock import ManualClock, SeededIds
-from proxy.scripted.engine import ENGINE, create_engine_app
-from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Faults, Silence, Status
-from proxy.scripted.herm import HERM, create_herm_app
-from proxy.scripted.managed_agents import MANAGED_AGENTS, create_managed_agents_app
-from tests.support.dragoman import BACKEND_KEY, backend_settings
+from tests.support.dragoman import BACKEND_KEY, KNOWN, backend_settings
 from tests.support.serving import HOST, close, serve
 from tests.support.waiting import until
 
@@ -66,6 +63,10 @@ class Scripted:
         self._is_late = False
 
     @property
+    def _shows(self) -> Shows:
+        return SHOWS[self.dialect]
+
+    @property
     def settings(self) -> Any:
         """Its table in the configuration."""
         return backend_settings(self.name, self.dialect, f"http://{HOST}:{self.port}")
@@ -78,20 +79,11 @@ class Scripted:
             "faults": self.faults,
             "pace": 1.0,
         }
-        match self.dialect:
-            case "engine":
-                app = create_engine_app(**options)
-                self.state = app[ENGINE]
-            case "herm":
-                app = create_herm_app(**options)
-                self.state = app[HERM]
-            case "managed-agents":
-                app = create_managed_agents_app(**options)
-                self.state = app[MANAGED_AGENTS]
-            case _:
-                ids, variant = SeededIds(SEED), EveVariant(self.generation)
-                app = create_eve_app(**options, ids=ids, variant=variant)
-                self.state = app[EVE]
+        if self.dialect == "eve":
+            options |= {"ids": SeededIds(SEED), "variant": EveVariant(self.generation)}
+        known = KNOWN[self.dialect]
+        app = known.create(**options)
+        self.state = app[known.state]
         app.middlewares.insert(0, self._note)
         self._runner, self.port = await serve(app)
 
@@ -196,12 +188,15 @@ class Scripted:
 
     def size(self) -> int:
         """How much it was sent and has done."""
-        done = sum(len(_log(self.dialect, talk)) for talk in self.state.talks.values())
+        done = sum(len(self._shows.log(talk)) for talk in self.state.talks.values())
         return done + len(self.state.received)
 
     def histories(self) -> dict[str, list[bytes]]:
         """What each of its sessions has shown and been sent, in order."""
-        return {name: list(_history(self.dialect, talk)) for name, talk in self.state.talks.items()}
+        return {
+            name: [self._shows.entry(one) for one in self._shows.log(talk)]
+            for name, talk in self.state.talks.items()
+        }
 
     def digests(self) -> dict[str, str]:
         """A digest of each history."""
@@ -212,18 +207,7 @@ class Scripted:
 
     def said(self) -> list[str]:
         """The messages that it has taken, of all its sessions."""
-        if self.dialect == "engine":
-            return list(_executed(self.steps))
-        if self.dialect == "managed-agents":
-            return list(_posted(self.state.talks.values()))
-        values = (json.loads(item) for history in self.histories().values() for item in history)
-        if self.dialect == "herm":
-            return [
-                "".join(block["text"] for block in value["payload"]["content"])
-                for value in values
-                if value["type"] == "user.message"
-            ]
-        return [v["data"]["message"] for v in values if v["type"] == "message.received"]
+        return list(self._shows.said(self))
 
 
 def _refusal(step: Mapping[str, Any]) -> Status:
@@ -231,36 +215,52 @@ def _refusal(step: Mapping[str, Any]) -> Status:
     return Status(step["status"], retry_after=step["retry_after"], body=body)
 
 
-def _log(dialect: str, talk: Any) -> Sequence[Any]:
-    match dialect:
-        case "engine":
-            log: Sequence[Any] = talk.buffer
-        case "herm":
-            log = talk.entries
-        case "managed-agents":
-            log = [one for thread in talk.threads.values() for one in thread.streamed]
-        case _:
-            log = talk.log
-    return log
+class Shows(NamedTuple):
+    """What the scripted backends of a dialect have of their sessions: the `log` of one, an `entry`
+    of it as bytes, and which messages they have taken."""
+
+    log: Callable[[Any], Sequence[Any]]
+    entry: Callable[[Any], bytes]
+    said: Callable[[Scripted], Iterator[str]]
 
 
-def _history(dialect: str, talk: Any) -> Iterator[bytes]:
-    for entry in _log(dialect, talk):
-        match dialect:
-            case "engine":
-                yield b"%d %b" % (entry.stamp, entry.data)
-            case "herm":
-                yield json.dumps(entry.envelope, sort_keys=True).encode()
-            case "managed-agents":
-                yield json.dumps(entry.data, sort_keys=True).encode()
-            case _:
-                yield entry.data
+def _streamed(talk: Any) -> Sequence[Any]:
+    return [one for thread in talk.threads.values() for one in thread.streamed]
 
 
-def _executed(steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _stamped(entry: Any) -> bytes:
+    return b"%d %b" % (entry.stamp, entry.data)
+
+
+def _envelope(entry: Any) -> bytes:
+    return json.dumps(entry.envelope, sort_keys=True).encode()
+
+
+def _sorted(entry: Any) -> bytes:
+    return json.dumps(entry.data, sort_keys=True).encode()
+
+
+def _shown(scripted: Scripted) -> Iterator[Any]:
+    for history in scripted.histories().values():
+        yield from map(json.loads, history)
+
+
+def _said_to_herm(scripted: Scripted) -> Iterator[str]:
+    for value in _shown(scripted):
+        if value["type"] == "user.message":
+            yield "".join(block["text"] for block in value["payload"]["content"])
+
+
+def _said_to_eve(scripted: Scripted) -> Iterator[str]:
+    for value in _shown(scripted):
+        if value["type"] == "message.received":
+            yield value["data"]["message"]
+
+
+def _executed(scripted: Scripted) -> Iterator[str]:
     """Yield the messages that an Engine was sent and has taken: no frame of it repeats them."""
     lost = False
-    for step in steps:
+    for step in scripted.steps:
         if step["do"] == "request" and step["path"] == "/execute":
             if not lost:
                 yield json.loads(base64.b64decode(step["body"]))["message"]
@@ -269,9 +269,18 @@ def _executed(steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             lost = True
 
 
-def _posted(talks: Iterable[Any]) -> Iterator[str]:
+def _posted(scripted: Scripted) -> Iterator[str]:
     """Yield the messages that sessions of Managed Agents have taken, also those that are queued."""
-    for talk in talks:
+    for talk in scripted.state.talks.values():
         for stored in talk.primary.stored:
             if stored.event["type"] == "user.message":
                 yield "".join(block["text"] for block in stored.event["content"])
+
+
+SHOWS: Mapping[str, Shows] = {
+    "engine": Shows(attrgetter("buffer"), _stamped, _executed),
+    "eve": Shows(attrgetter("log"), attrgetter("data"), _said_to_eve),
+    "herm": Shows(attrgetter("entries"), _envelope, _said_to_herm),
+    "managed-agents": Shows(_streamed, _sorted, _posted),
+}
+"""Dialect -> what its scripted backends have."""

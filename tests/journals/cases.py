@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 from proxy.session import Session
+from tests.faults.backends import BACKENDS as KINDS
 from tests.journals.house import Talk, asks, at_rest
 
 __all__ = ["RUN_S", "SECRET", "Case", "cases_of"]
@@ -19,8 +20,8 @@ RUN_S = 0.35
 SLOW = "script: slow 12"
 
 # The routes by which each backend takes what a client says.
-POST = {"herm": "post", "eve": "message", "engine": "execute", "managed-agents": "send"}
-ANSWER = {"herm": "post", "eve": "message", "engine": "respond", "managed-agents": "send"}
+POST = {kind.dialect: kind.faulty.message for kind in KINDS}
+ANSWER = {kind.dialect: kind.faulty.answer for kind in KINDS}
 STOP = {"herm": "post", "eve": "cancel", "managed-agents": "send"}
 
 LATER = {

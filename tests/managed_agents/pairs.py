@@ -4,23 +4,22 @@ backend."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 
 from tests.pairs.expectations import (
     NATIVE,
-    NO_ENGINE,
-    NO_EVE,
-    NO_HERM,
     Carried,
-    Cell,
+    Outcomes,
     Refused,
-    Says,
-    of_eve,
-    of_herm,
-    of_questions,
+    able,
+    denies,
+    form,
+    interrupts,
+    native_as,
+    tells,
 )
 from tests.pairs.frontends import Frontend, Tool
 from tests.people import Ask, Picture
@@ -281,77 +280,60 @@ INVALID = "invalid_request_error"
 NO_ROUTE = Refused(404, "not_found_error", "There is no")
 WAITS = Refused(400, INVALID, "waiting on responses to events")
 QUEUED = Carried("held by the session until the turn is over")
-
-
-_NO_INTERRUPT = Refused(400, INVALID, "engine: `interrupt` is impossible")
 _ONLY_DECLINED = Refused(400, INVALID, "can only be declined")
 
-CELLS: Mapping[str, Cell | Sequence[Cell]] = {
+CELLS: Outcomes = {
     "a first message": NATIVE,
     "a follow-up": NATIVE,
     "parallel tools": NATIVE,
     "a tool that fails": NATIVE,
     "a long answer": NATIVE,
-    "files": (Refused(400, INVALID, "herm: a file is impossible"), NATIVE, NATIVE, NATIVE),
+    "files": able("files", 400, INVALID),
     "a schema for the answer": Carried("no member for it: it is ignored as unknown members are"),
     "a message while a turn runs": QUEUED,
     "a message while an approval is open": WAITS,
     "steer": QUEUED,
-    "interrupt": (NATIVE, NATIVE, _NO_INTERRUPT, NATIVE),
-    "interrupt while an approval is open": (NATIVE, NATIVE, _NO_INTERRUPT, NATIVE),
-    "interrupt denies a held permission": (
-        NATIVE,
-        NATIVE,
-        Carried("the setting `interrupt = deny` answers no"),
-        NATIVE,
-    ),
-    "a message that interrupts": (
-        NATIVE,
-        NATIVE,
-        Refused(400, None, _NO_INTERRUPT.why),
-        NATIVE,
-    ),
+    "interrupt": interrupts(400, INVALID),
+    "interrupt while an approval is open": interrupts(400, INVALID),
+    "interrupt denies a held permission": denies(400, INVALID),
+    "a message that interrupts": interrupts(400, None),
     "approve": NATIVE,
     "deny": NATIVE,
-    "deny with a reason": (Carried("Herm has no place for a reason"), NATIVE, NATIVE, NATIVE),
+    "deny with a reason": form("reasons"),
     "approve for the session": Carried("once: a confirmation has no scope"),
     "two approvals, one by one": NATIVE,
     "a second answer": Refused(400, INVALID),
     "an answer that does not fit": Refused(400, INVALID, "must be `allow` or `deny`"),
-    "choose an option": of_questions(Carried("a custom tool with options")),
-    "answer with other words": of_questions(Carried("a custom tool with options")),
-    "an open question": of_questions(Carried("a custom tool")),
-    "skip a question": of_questions(
-        Carried("a result without words"),
-        Carried("the turn is stopped where only options are taken, else words say it"),
-        Carried("words say it: an Engine has nothing that declines"),
-    ),
-    "answer by a plain message": of_questions(WAITS),
-    "a custom tool": of_herm(NATIVE, NATIVE),
-    "a custom tool that fails": of_herm(NATIVE, NATIVE),
-    "give a secret": of_herm(_ONLY_DECLINED),
-    "give a sudo password": of_herm(_ONLY_DECLINED),
-    "say a secret as a message": of_herm(WAITS),
-    "decline a secret": of_herm(Carried("the one option, `decline`")),
-    "sign in": of_eve(Carried("a custom tool that shows the address")),
-    "call off a sign-in": of_eve(Carried("the one option, `decline`")),
-    "answer a sign-in": of_eve(_ONLY_DECLINED),
-    "a token limit, and on": of_eve(Carried("a custom tool with two options")),
-    "a token limit, and stop": of_eve(Carried("a custom tool with two options")),
+    "choose an option": tells("questions", Carried("a custom tool with options")),
+    "answer with other words": tells("questions", Carried("a custom tool with options")),
+    "an open question": tells("questions", Carried("a custom tool")),
+    "skip a question": tells("questions", native_as("a result without words", form("skips"))),
+    "answer by a plain message": tells("questions", WAITS),
+    "a custom tool": tells("custom_tools"),
+    "a custom tool that fails": tells("custom_tools"),
+    "give a secret": tells("secrets", _ONLY_DECLINED),
+    "give a sudo password": tells("secrets", _ONLY_DECLINED),
+    "say a secret as a message": tells("secrets", WAITS),
+    "decline a secret": tells("secrets", Carried("the one option, `decline`")),
+    "sign in": tells("sign_ins", Carried("a custom tool that shows the address")),
+    "call off a sign-in": tells("sign_ins", Carried("the one option, `decline`")),
+    "answer a sign-in": tells("sign_ins", _ONLY_DECLINED),
+    "a token limit, and on": tells("limits", Carried("a custom tool with two options")),
+    "a token limit, and stop": tells("limits", Carried("a custom tool with two options")),
     "compact": NO_ROUTE,
     "clear": NO_ROUTE,
     "reset": NO_ROUTE,
-    "a title": (NATIVE, Carried("kept here"), Carried("kept here"), NATIVE),
-    "archive": (NATIVE, Carried("kept here"), Carried("kept here"), NATIVE),
-    "delete": (NATIVE, Carried("erased here"), Carried("erased here"), NATIVE),
+    "a title": form("title"),
+    "archive": form("archive"),
+    "delete": form("delete"),
     "a title that the agent gives": NATIVE,
-    "compaction by the agent": (Says(NO_HERM), Says(NO_EVE), NATIVE, NATIVE),
+    "compaction by the agent": tells("compactions"),
     "a turn that fails at once": NATIVE,
     "a turn that fails in the middle": NATIVE,
     "a message that the backend refuses": NATIVE,
     "a backend that is gone for good": NATIVE,
-    "a child agent": (NATIVE, NATIVE, Says(NO_ENGINE), NATIVE),
-    "a child agent asks": (NATIVE, NATIVE, Says(NO_ENGINE), NATIVE),
+    "a child agent": tells("child_agents"),
+    "a child agent asks": tells("child_agents"),
     "people of all dialects watch": NATIVE,
     "another one answers": NATIVE,
     "two answer at once": NATIVE,

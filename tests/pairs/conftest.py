@@ -24,7 +24,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         journal=journal,
         pace=play.pace,
         settings=play.settings,
-        faults=play.faults,
+        faults=None if play.faults is None else play.faults(play.backend),
     ) as made:
         yield made
         if play.checked:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault
-from tests.pairs.expectations import BACKENDS, Cell, Refused
+from tests.pairs.backends import BACKENDS
+from tests.pairs.cells import Cell, Refused
 from tests.pairs.frontends import Refusal
 from tests.pairs.table import FRONTENDS, TABLE
 
@@ -22,7 +24,8 @@ PLAYED: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """One scenario in one pair, and how its world is built."""
+    """One scenario in one pair, and how its world is built; `faults` says of a dialect what its
+    backend does wrong."""
 
     frontend: str
     backend: str
@@ -31,7 +34,7 @@ class Play:
     stored: bool = False
     checked: bool = True
     settings: Mapping[str, Any] | None = None
-    faults: Mapping[tuple[str, int], Fault] | None = None
+    faults: Callable[[str], Mapping[tuple[str, int], Fault]] | None = None
 
 
 def scenario(name: str, **options: Any) -> pytest.MarkDecorator:
@@ -53,9 +56,11 @@ def scenario(name: str, **options: Any) -> pytest.MarkDecorator:
 
 
 def _of(backend: str, options: dict[str, Any]) -> dict[str, Any]:
+    own = DIALECTS[backend].backend_settings
+    others = frozenset[str]().union(*(one.backend_settings for one in DIALECTS.values())) - own
     settings = options.get("settings") or {}
-    kept = {name: value for name, value in settings.items() if name != "interrupt"}
-    return {**options, "settings": settings if backend == "engine" else kept}
+    kept = {name: value for name, value in settings.items() if name not in others}
+    return {**options, "settings": kept}
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""The table of the pairs, with what the tests of a dialect's own bring to it.
+"""The table of the pairs: what each scenario comes to, by frontend and backend.
 
-The rows of `tests.pairs.expectations` are about the people of `tests.pairs.frontends`. Any other
-dialect of frontends brings both in a module of its own, `tests/<folder>/pairs.py`: `PERSON`, a
-subclass of `Frontend`, and `CELLS`, which says of each scenario what comes of it: one cell, or one
-for each backend in the order of `BACKENDS`.
+The faces of `tests.pairs.frontends` have their outcomes in `tests.pairs.expectations`. Any other
+dialect of frontends brings its own in a module of its own, `tests/<folder>/pairs.py`: `PERSON`, a
+subclass of `Frontend`, and `CELLS`, which says of each scenario what comes of it. What backends
+have and lack, `tests.pairs.backends` knows.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from adapters.registry import DIALECTS
 from tests.pairs import expectations
-from tests.pairs.expectations import BACKENDS, Cell, Row
+from tests.pairs.backends import PROPERTIES, BackendProperties
+from tests.pairs.expectations import Outcomes, Row, row_of
 from tests.pairs.frontends import FRONTENDS as HERE
 from tests.pairs.frontends import Frontend
 from tests.wire import served
 
-__all__ = ["FRONTENDS", "PEOPLE", "TABLE", "brought", "lacking", "with_cells"]
-
-Cells = Mapping[str, Cell | Sequence[Cell]]
+__all__ = ["CELLS", "FRONTENDS", "PEOPLE", "TABLE", "brought", "lacking", "table_of"]
 
 
 @functools.cache
-def brought(dialect: str) -> tuple[type[Frontend], Cells] | None:
-    """Return the person and the cells that the tests of a dialect bring, or None."""
+def brought(dialect: str) -> tuple[type[Frontend], Outcomes] | None:
+    """Return the person and the outcomes that the tests of a dialect bring, or None."""
     name = f"tests.{DIALECTS[dialect].folder}"
     if importlib.util.find_spec(name) is None or importlib.util.find_spec(f"{name}.pairs") is None:
         return None
@@ -35,17 +34,7 @@ def brought(dialect: str) -> tuple[type[Frontend], Cells] | None:
     return module.PERSON, module.CELLS
 
 
-def with_cells(table: Mapping[str, Row], dialect: str, cells: Cells) -> dict[str, Row]:
-    """Return the table with the cells of one more dialect of frontends."""
-    rows = dict(table)
-    for name, cell in cells.items():
-        own = (cell,) * len(BACKENDS) if isinstance(cell, Cell) else cell
-        more = {(dialect, b): one for b, one in zip(BACKENDS, own, strict=True)}
-        rows[name] = {**rows[name], **more}
-    return rows
-
-
-def lacking(dialect: str, given: tuple[type[Frontend], Cells] | None) -> str:
+def lacking(dialect: str, given: tuple[type[Frontend], Outcomes] | None) -> str:
     """Return what a dialect of frontends has still to say of the scenarios, as a sentence that
     names the place; nothing where it has said all."""
     page = f"tests/{DIALECTS[dialect].folder}/pairs.py"
@@ -55,7 +44,7 @@ def lacking(dialect: str, given: tuple[type[Frontend], Cells] | None) -> str:
             "the face as its clients do, and `CELLS`, which says what comes of each scenario of "
             "`tests/pairs/expectations.py`"
         )
-    unsaid = [name for name in expectations.TABLE if name not in given[1]]
+    unsaid = [name for name in expectations.CELLS if name not in given[1]]
     return f"{page}: write in `CELLS` what comes of {', '.join(unsaid)}" if unsaid else ""
 
 
@@ -69,9 +58,22 @@ PEOPLE: Mapping[str, type[Frontend]] = {
 
 FRONTENDS = tuple(PEOPLE)
 
-TABLE: Mapping[str, Row] = functools.reduce(
-    lambda table, named: with_cells(table, named[0], named[1][1]),
-    _BROUGHT.items(),
-    dict(expectations.TABLE),
-)
+CELLS: Mapping[str, Outcomes] = {
+    scenario: {
+        **outcomes,
+        **{name: own[scenario] for name, (_, own) in _BROUGHT.items() if scenario in own},
+    }
+    for scenario, outcomes in expectations.CELLS.items()
+}
+"""Scenario -> what comes of it at each face."""
+
+
+def table_of(
+    backends: Mapping[str, BackendProperties], outcomes: Mapping[str, Outcomes] = CELLS
+) -> dict[str, Row]:
+    """Return the table of some backends."""
+    return {scenario: row_of(faces, backends) for scenario, faces in outcomes.items()}
+
+
+TABLE: Mapping[str, Row] = table_of(PROPERTIES)
 """Scenario -> what comes of it in each pair."""

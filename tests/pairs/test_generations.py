@@ -1,6 +1,6 @@
 """The older generations of eve as backends: what waits for a person, from every frontend.
 
-The nine pairs are played with the newest eve, which holds its turn while it waits. 0.30 and 0.52
+The pairs are played with the newest eve, which holds its turn while it waits. 0.30 and 0.52
 close it and open another one for the answer (eve page, section 8.2), so the same scenarios go
 through other code.
 """

@@ -7,7 +7,7 @@ import pytest
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.wire.errors import NotSupported
-from tests.pairs.expectations import Native, Refused
+from tests.pairs.cells import Native, Refused
 from tests.pairs.frontends import Picture
 from tests.pairs.scenario import attempt, scenario
 from tests.pairs.world import World
@@ -25,7 +25,7 @@ async def test_a_first_message_starts_a_session(world: World) -> None:
     seen = await world.person.settled()
     assert seen.text.startswith("Checking the rounding helper.")
     assert "`to_cents` truncates instead of rounding, so 19.99 becomes 1998." in seen.text
-    if world.person.shows_reasoning and world.backend != "managed-agents":
+    if world.person.shows_reasoning and world.properties.reasons_aloud:
         assert seen.thinking.startswith("The failing test is about rounding.")
     read = seen.called("read_file")
     assert read.input == {"path": "/workspace/src/money.py"}
@@ -62,9 +62,8 @@ async def test_a_tool_that_fails_says_so_and_why(world: World) -> None:
     await world.person.say("script: toolfail")
     seen = await world.person.settled()
     (tool,) = seen.tools.values()
-    # Managed Agents tells the server apart from the name.
     names = ("gmail.read_thread", "read_thread")
-    assert tool.name in (names if world.backend == "managed-agents" else names[:1])
+    assert tool.name in (names if world.properties.servers else names[:1])
     assert tool.input == {"thread": "t-9"}
     assert tool.failed
     assert tool.output is not None
@@ -103,7 +102,7 @@ async def test_a_schema_gets_a_structured_answer_or_a_refusal(world: World) -> N
         assert {"title": "Towers", "count": 2} in seen.results
     elif (world.frontend, world.backend) == ("engine", "engine"):
         assert any("`output_schema` is not a documented member" in text for text in seen.errors)
-    elif world.backend == "eve":
+    elif world.properties.output_schema:
         assert '{"title":"Towers","count":2}' in seen.text
     else:
         assert "has no structured results." in seen.text
@@ -136,7 +135,7 @@ async def test_steering_reaches_the_work_or_waits_for_its_end(world: World) -> N
     seen = await person.until(lambda seen: "be brief" in seen.text and seen.state == "rests")
     settled = await world.log(ev.InputSettled)
     assert {event.outcome for event in settled} == {"taken"}
-    if isinstance(world.expect, Native) and world.backend == "herm":
+    if isinstance(world.expect, Native) and world.properties.joins:
         assert "(Steered: be brief)" in seen.text
         assert seen.outcomes == ["completed"]
     else:

@@ -1,23 +1,27 @@
-"""Sessions in all nine pairs: controls, failures, children, several people, coming back."""
+"""Sessions in all pairs: controls, failures, children, several people, coming back."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from adapters.contract.dialect import Dialect
 from adapters.model import events as ev
 from adapters.registry import DIALECTS
-from proxy.scripted.faults import Status
-from tests.pairs import test_messages, test_people
-from tests.pairs.expectations import BACKENDS, FRONTENDS, NATIVE, Cell, Native, Refused, Says
+from proxy.scripted.faults import Fault, Status
+from tests.faults import backends as faults
+from tests.pairs import backends, test_messages, test_people
+from tests.pairs.backends import PROPERTIES
+from tests.pairs.cells import NATIVE, Native, Refused, Says
+from tests.pairs.expectations import FRONTENDS, Outcome
 from tests.pairs.frontends import EveFrontend, Refusal, Seen
 from tests.pairs.scenario import PLAYED, attempt, refused, scenario
-from tests.pairs.table import PEOPLE, TABLE, brought, lacking, with_cells
+from tests.pairs.table import CELLS, PEOPLE, TABLE, brought, lacking, table_of
 from tests.pairs.world import World
-from tests.wire import served
+from tests.wire import given_messages, served
 
 
 @scenario("compact")
@@ -78,7 +82,7 @@ async def test_a_title_of_the_agent_is_shown_where_there_is_a_place(world: World
     person = world.person
     await person.say("hello")
     await person.settled()
-    if world.backend == "herm" and isinstance(world.expect, Native):
+    if world.properties.titles and isinstance(world.expect, Native):
         await person.until(lambda seen: seen.titles == ["The first turn"])
     else:
         assert person.seen.titles == []
@@ -118,8 +122,7 @@ async def test_a_compaction_by_the_agent_is_seen(world: World) -> None:
         assert world.expect.words in seen.text
         return
     (compacted,) = await world.log(ev.ContextCompacted)
-    # Managed Agents has no member for sizes.
-    sizes = (None, None) if world.backend == "managed-agents" else (31200, 9400)
+    sizes = (31200, 9400) if world.properties.sizes else (None, None)
     assert (compacted.before_tokens, compacted.after_tokens) == sizes
     shown = {"herm": None, "eve": "compaction.completed", "engine": "compaction_event"}
     kind = shown.get(world.frontend, getattr(world.person, "compaction", None))
@@ -154,10 +157,13 @@ async def test_a_turn_that_fails_in_the_middle_keeps_what_was_said(world: World)
     assert any("LLM_PROVIDER_ERROR" in text for text in seen.errors)
 
 
-_REFUSALS = {("create", 1): Status(403), ("execute", 1): Status(403)}
+def _refuses_first(backend: str) -> Mapping[tuple[str, int], Fault]:
+    faulty = faults.found(backend)
+    assert faulty is not None, faults.lacking(backend)
+    return {(faulty.create, 1): Status(403)}
 
 
-@scenario("a message that the backend refuses", faults=_REFUSALS)
+@scenario("a message that the backend refuses", faults=_refuses_first)
 async def test_a_message_that_the_backend_refuses_ends_in_a_failed_turn(world: World) -> None:
     person = world.person
     await person.say("hello")
@@ -242,7 +248,7 @@ async def test_a_child_agent_is_seen_with_a_stream_of_its_own(world: World) -> N
         assert name == "researcher"
         own = await person.child(child)
         assert "The north tower is 84 m tall." in own.text
-        if world.backend == "eve":
+        if world.properties.child_tools:
             assert "CREATE TABLE t" in (own.called("read_file").output or "")
 
 
@@ -364,14 +370,72 @@ def test_what_a_dialect_lacks_in_the_pairs_is_a_sentence_that_names_the_place(
 ) -> None:
     monkeypatch.setitem(DIALECTS, "new-one", Dialect("new-one"))
     assert lacking("new-one", None).startswith("write tests/new_one/pairs.py: `PERSON`, a subclass")
-    given: dict[str, Cell] = dict.fromkeys(TABLE, NATIVE)
+    given: dict[str, Outcome] = dict.fromkeys(TABLE, NATIVE)
     assert lacking("new-one", (EveFrontend, given)) == ""
     del given["approve"], given["deny"]
     assert lacking("new-one", (EveFrontend, given)) == (
         "tests/new_one/pairs.py: write in `CELLS` what comes of approve, deny"
     )
-    assert with_cells({"approve": {}}, "new-one", {"approve": NATIVE})["approve"] == {
-        ("new-one", backend): NATIVE for backend in BACKENDS
+
+
+def test_every_dialect_of_backends_says_what_it_has_and_lacks() -> None:
+    assert [lack for name in given_messages() if (lack := backends.lacking(name))] == []
+    assert list(PROPERTIES) == given_messages()
+
+
+def test_a_dialect_of_backends_that_says_nothing_is_told_what_to_write_and_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(DIALECTS, "new-one", Dialect("new-one"))
+    told = "write tests/new_one/backend.py: `BACKEND`, a `tests.pairs.backends.BackendProperties`"
+    assert backends.lacking("new-one").startswith(told)
+    with pytest.raises(LookupError, match="says what a backend of `new-one` has and lacks"):
+        backends.properties_of("new-one")
+    monkeypatch.setattr(backends, "declared", lambda _: PROPERTIES["engine"])
+    assert backends.lacking("new-one") == (
+        "tests/new_one/backend.py: `BACKEND` is about `engine`, write one about `new-one`"
+    )
+
+
+def test_a_new_backend_needs_its_declaration_and_no_cell() -> None:
+    declared = dataclasses.replace(PROPERTIES["engine"], dialect="new-one", lacks="There is no")
+    table = table_of({**PROPERTIES, "new-one": declared})
+    assert {name: set(row) for name, row in table.items()} == {
+        name: {*row, *((frontend, "new-one") for frontend in CELLS[name])}
+        for name, row in TABLE.items()
+    }
+    for name, row in TABLE.items():
+        assert {pair: table[name][pair] for pair in row} == row
+        for frontend in CELLS[name]:
+            # As on an Engine, but where its name is said, or where both sides are one dialect.
+            mine, its = table[name][frontend, "new-one"], row[frontend, "engine"]
+            if isinstance(its, Says):
+                assert mine == Says("There is no")
+            elif isinstance(its, Refused):
+                assert mine == dataclasses.replace(its, why=its.why.replace("engine:", "new-one:"))
+            elif (name, frontend) != ("a schema for the answer", "engine"):
+                assert mine == its
+    assert table["a custom tool"]["eve", "new-one"] == Says("There is no")
+    assert table["interrupt"]["eve", "new-one"] == Refused(
+        409, "not_supported", "new-one: `interrupt` is impossible"
+    )
+
+
+def test_a_property_decides_the_cells_that_are_about_it() -> None:
+    engine = PROPERTIES["engine"]
+    other = dataclasses.replace(
+        engine, secrets=True, files=False, interrupt="impossible", title=NATIVE, withdraws=NATIVE
+    )
+    before, after = table_of({"engine": engine}), table_of({"engine": other})
+    assert {name for name in before if before[name] != after[name]} == {
+        "files",
+        "a message while an approval is open",
+        "interrupt denies a held permission",
+        "give a secret",
+        "give a sudo password",
+        "say a secret as a message",
+        "decline a secret",
+        "a title",
     }
 
 

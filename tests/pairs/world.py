@@ -19,7 +19,8 @@ from proxy.scripted.eve_turns import EveVariant, Generation
 from proxy.scripted.faults import Fault, Faults
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
-from tests.pairs.expectations import Cell
+from tests.pairs.backends import properties_of
+from tests.pairs.cells import Cell
 from tests.pairs.frontends import EngineFrontend, Frontend, Seen
 from tests.pairs.table import PEOPLE
 from tests.support.alone import Alone
@@ -40,7 +41,7 @@ class World:
         pace: the factor on the pauses inside of scripts.
         settings: how the backend is driven.
         faults: what the backend does wrong, by route and number.
-        generation: which eve an eve backend is.
+        generation: which eve an eve backend is, where not the newest.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class World:
         pace: float = 0.0,
         settings: Mapping[str, Any] | None = None,
         faults: Mapping[tuple[str, int], Fault] | None = None,
-        generation: Generation = "S2",
+        generation: Generation | None = None,
     ) -> None:
         self.frontend = frontend
         self.backend = backend
+        self.properties = properties_of(backend)
         self.expect = expect
         options: dict[str, Any] = {"pace": pace, "faults": Faults(dict(faults or {}))}
-        if backend == "eve":
+        if generation is not None:
             options["variant"] = EveVariant(generation)
         table = {"settings": dict(settings or {})}
         self._dragoman = Alone(journal, dialect=backend, options=options, table=table)

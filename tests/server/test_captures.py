@@ -47,13 +47,14 @@ from tests.support.keys import credential
 from tests.support.recording import backgrounds, written
 from tests.support.waiting import asks, settled, until
 from tests.test_cli_scripted import program
+from tests.wire import given_messages
 
 __all__ = ["backgrounds"]
 
 pytestmark = pytest.mark.usefixtures("backgrounds")
 
 DIALECTS = ("herm", "eve", "engine")
-BACKENDS = (*DIALECTS, "managed-agents")
+BACKENDS = given_messages()
 READ = {
     "herm": "/v1/sessions/{}/events",
     "eve": "/eve/v1/session/{}/stream?follow=0",

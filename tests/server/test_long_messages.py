@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.scripted import BACKENDS, ScriptedOptions
+from tests.support.dragoman import needed_lines
 from tests.support.serving import served
 from tests.support.waiting import SOON_S
 from tests.support.watched import Watched, watched
@@ -44,12 +45,9 @@ async def test_a_message_of_a_megabyte_is_taken_and_sent(
     # Each of its characters is escaped, wherever it is written.
     text = "script: text " + '"' * 510_000
     backend = BACKENDS[dialect](ScriptedOptions(pace=0.0))
-    create = {
-        "herm": 'create = { agent = "agent_K4" }',
-        "managed-agents": 'create = { agent = "agent_9Q", environment_id = "env_2b" }',
-    }.get(dialect, "")
+    needed = needed_lines(dialect)
     async with served(backend) as url:
-        table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{create}\n'
+        table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{needed}'
         async with watched(tmp_path, table) as dragoman:
             log = await said_once(dragoman, face, text, "t")
     events = [json.loads(line) for line in log.splitlines()]

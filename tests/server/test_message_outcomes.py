@@ -10,25 +10,23 @@ from typing import Any
 
 import pytest
 
-from adapters.registry import DIALECTS
 from proxy.base import metrics
 from proxy.base.outcomes import Code
 from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Fault, Faults, Status
 from proxy.session.snapshots import SNAPSHOT_ENTRIES
 from proxy.upstream.health import FAILED_MOST
+from tests.faults.backends import BACKENDS as KINDS
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.proxied import Proxied, proxied
 from tests.support.serving import served
 from tests.support.waiting import until
 from tests.test_metrics import number, run
+from tests.wire import given_messages
 
 __all__ = ["run"]
 
-CREATES = {
-    **{"engine": "execute", "eve": "create"},
-    **{"herm": "create", "managed-agents": "create"},
-}
+CREATES = {kind.dialect: kind.faulty.create for kind in KINDS}
 """The route of the first message of a session, as each scripted backend calls it."""
 
 MANY = 12
@@ -201,4 +199,4 @@ async def test_a_restart_counts_no_message_again_and_ends_the_one_that_was_open(
 
 
 def test_every_dialect_that_can_be_driven_is_here() -> None:
-    assert set(CREATES) == {name for name, one in DIALECTS.items() if not one.not_driven}
+    assert list(CREATES) == given_messages()

@@ -22,6 +22,7 @@ from proxy.config.settings import Settings
 from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.telemetry.spans import MessageSpan, SessionSpans
 from proxy.telemetry.tracing import Complaints, Tracing, open_tracing
+from tests.pairs.backends import properties_of
 from tests.support.clocks import ShortWaits
 from tests.support.collector import Collector, attributes, collecting, sending_to
 from tests.support.dragoman import BACKEND_KEY, backend_settings
@@ -131,9 +132,7 @@ async def test_a_message_that_fails_has_an_error_with_our_code(
         await dragoman.say("script: fail", route="quarry")
         message = await one_message(collector)
     assert message.status.code == Status.STATUS_CODE_ERROR
-    # A service of Managed Agents says that it has given the turn up.
-    given_up = dialect == "managed-agents"
-    assert attributes(message)["error.type"] == ("exhausted" if given_up else "agent_error")
+    assert attributes(message)["error.type"] == properties_of(dialect).failure
     assert attributes(message)["dragoman.outcome"] == "failed"
 
 

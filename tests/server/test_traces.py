@@ -24,12 +24,13 @@ from tests.support.keys import credential, key_of
 from tests.support.proxied import proxied
 from tests.support.recording import backgrounds
 from tests.support.waiting import settled, until
+from tests.wire import given_messages
 
 __all__ = ["backgrounds"]
 
 A = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 B = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
-BACKENDS = ("engine", "eve", "herm", "managed-agents")
+BACKENDS = given_messages()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ The proxy is the real application on a port of its own, as `proxy.app.server` ru
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,11 +38,13 @@ from tests.support.serving import HOST, close, serve
 
 __all__ = [
     "BACKEND_KEY",
+    "KNOWN",
     "SCRIPTED",
     "Backend",
     "Dragoman",
     "Start",
     "backend_settings",
+    "needed_lines",
     "starting",
     "starts",
 ]
@@ -88,6 +91,19 @@ def backend_settings(
     table = {"name": name, "dialect": dialect, "url": url, **known.needed, **members}
     backend = BackendSettings.model_validate(table)
     return backend.with_credential(known.header, key, scheme=known.scheme)
+
+
+def needed_lines(dialect: str) -> str:
+    """The members without which a backend's table is refused, as TOML."""
+    needed = KNOWN[dialect].needed.items()
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in needed)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        members = ", ".join(f"{name} = {_toml(one)}" for name, one in value.items())
+        return f"{{ {members} }}"
+    return json.dumps(value)
 
 
 @dataclass(slots=True)

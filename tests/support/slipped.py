@@ -11,17 +11,13 @@ from typing import Any
 
 from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.faults import Faults, Garbage
+from tests.faults.backends import found, lacking
+from tests.support.dragoman import needed_lines
 from tests.support.serving import served
 from tests.support.waiting import SOON_S
 from tests.support.watched import Watched, watched
 
 __all__ = ["conversation", "slipped"]
-
-STREAM = {"engine": "execute", "herm": "stream", "eve": "stream", "managed-agents": "stream"}
-CREATE = {
-    "herm": 'create = { agent = "agent_K4" }',
-    "managed-agents": 'create = { agent = "agent_9Q", environment_id = "env_2b" }',
-}
 
 
 @contextlib.asynccontextmanager
@@ -29,11 +25,13 @@ async def slipped(
     folder: Path, dialect: str, data: bytes, place: int, settings: str = ""
 ) -> AsyncIterator[Watched]:
     """A Dragoman before a backend whose stream has these bytes in it."""
-    faults = Faults({(STREAM[dialect], 1): Garbage(place, data)})
+    faulty = found(dialect)
+    assert faulty is not None, lacking(dialect)
+    faults = Faults({(faulty.stream, 1): Garbage(place, data)})
     backend = BACKENDS[dialect](ScriptedOptions(pace=0.0, faults=faults))
     async with served(backend) as url:
-        create = CREATE.get(dialect, "")
-        table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{create}\n'
+        needed = needed_lines(dialect)
+        table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{needed}'
         async with watched(folder, f"{table}{settings}\n") as dragoman:
             yield dragoman
 
