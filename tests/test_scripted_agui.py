@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from proxy.base.clock import ManualClock
+from proxy.scripted import BACKENDS, ScriptedOptions
 from proxy.scripted.agui import AGUI, create_agui_app
 from proxy.scripted.agui_frames import EVENTS, PARTS
 from proxy.scripted.agui_turns import ScriptedAgui
@@ -937,3 +938,13 @@ async def test_every_script_is_played_in_the_order_that_a_client_checks(serve: S
             if event["type"] != "FUTURE_EVENT":
                 checker.feed(event)
         checker.end()
+
+
+async def test_the_command_line_plays_it_with_its_options() -> None:
+    app = BACKENDS["agui"](ScriptedOptions(key=KEY, pace=0.0))
+    async with aiohttp.ClientSession() as http, served(app) as url:
+        async with http.post(url, json=request_body()) as answer:
+            assert answer.status == 401
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with http.post(url, json=request_body("script: slow 3"), headers=headers) as answer:
+            assert "(turn 1)" in await answer.text()

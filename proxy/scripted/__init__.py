@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
+from proxy.scripted.agui import create_agui_app
 from proxy.scripted.engine import create_engine_app
 from proxy.scripted.eve import create_eve_app
 from proxy.scripted.eve_turns import EveVariant, Generation
@@ -40,6 +41,10 @@ class ScriptedOptions:
     faults: Faults | None = None
 
 
+def _agui(options: ScriptedOptions) -> web.Application:
+    return create_agui_app(key=options.key, pace=options.pace, faults=options.faults)
+
+
 def _engine(options: ScriptedOptions) -> web.Application:
     return create_engine_app(key=options.key, pace=options.pace, faults=options.faults)
 
@@ -60,6 +65,7 @@ def _eve(options: ScriptedOptions) -> web.Application:
 
 
 BACKENDS: Mapping[str, Callable[[ScriptedOptions], web.Application]] = {
+    "agui": _agui,
     "engine": _engine,
     "eve": _eve,
     "herm": _herm,
