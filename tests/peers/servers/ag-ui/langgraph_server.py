@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-# mypy: disable-error-code="import-not-found,unused-ignore,misc,untyped-decorator,no-any-return,call-arg"
+# mypy: disable-error-code="import-not-found,unused-ignore,misc,untyped-decorator,call-arg"
 import script
 import uvicorn
 from ag_ui_langgraph import LangGraphAgent, add_langgraph_fastapi_endpoint
