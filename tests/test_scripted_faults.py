@@ -128,6 +128,7 @@ async def opened(dialect: str, fault: Fault | None) -> AsyncIterator[Line]:
     """A stream of a backend whose streams have a fault, behind its request."""
     faulty = found(dialect)
     assert faulty is not None, lacking(dialect)
+    assert dialect in ASK, f"tests/test_scripted_faults.py: write in `ASK` how `{dialect}` is asked"
     plan = {} if fault is None else {(faulty.stream, 1): fault}
     app = BACKENDS[dialect](ScriptedOptions(pace=0.0, faults=Faults(plan)))
     async with served(app) as url, aiohttp.ClientSession() as http:
