@@ -130,7 +130,8 @@ def call_start(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     out = turns.end_block(s, "tool-calls") + turns.in_step(s, seen.native)
     s.calls_in_step = True
     s.calls[call_id] = OpenCall(name, name_of(seen.payload.get("parentMessageId")))
-    s.returned.discard(call_id)
+    if call_id in s.returned:
+        s.returned.remove(call_id)
     return out
 
 
@@ -230,7 +231,7 @@ def returned(
     if not s.asks.open:
         out += turns.end_step(s, seen.native)
     call = s.calls.pop(call_id, None)
-    s.returned.add(call_id)
+    s.returned.append(call_id)
     output, content = _output(message.get("content"))
     error = message.get("error")
     failed = isinstance(error, str) and bool(error)
