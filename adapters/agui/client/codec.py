@@ -141,6 +141,7 @@ class AguiClient(ClientCodec):
     def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
         self._kept.touched = True
         s, run = self._s, self._s.runs.current
+        s.runs.stops = [name for name in s.runs.stops if name not in command_ids]
         if run is None or not set(command_ids).intersection(run.commands):
             return runs.forget(s.asks, s.ledger, list(command_ids))
         # It may have been sent, and must not be sent again.
