@@ -121,7 +121,7 @@ def _request(
     if call_id not in s.calls:
         call_id = None
     plain = not members and not choices
-    asked.yes_no = "approved" in members or (plain and one.get("reason") in _APPROVALS)
+    asked.yes_no = "approved" in members or (plain and name_of(one.get("reason")) in _APPROVALS)
     asked.kind = "approval" if asked.yes_no else "question"
     asked.call_id = call_id
     if not asked.yes_no and len(members) == 1:
@@ -168,17 +168,18 @@ def _choices(schema: Any, members: dict[str, Any]) -> list[str]:
     """Return what may be chosen from."""
     found: list[str] = []
     for one in _answer_schemas(schema, members):
-        values = one.get("enum") if isinstance(one, dict) else None
-        if isinstance(one, dict) and "const" in one:
-            values = [one["const"]]
-        found += [value for value in values or () if isinstance(value, str) and value]
+        if not isinstance(one, dict):
+            continue
+        values = [one["const"]] if "const" in one else one.get("enum")
+        listed = values if isinstance(values, list) else ()
+        found += [value for value in listed if isinstance(value, str) and value]
     return list(dict.fromkeys(found))
 
 
 def _closed(schema: Any, members: dict[str, Any]) -> bool:
     """Say whether nothing but the choices is taken."""
     return all(
-        isinstance(one, dict) and ("enum" in one or "const" in one)
+        isinstance(one, dict) and (isinstance(one.get("enum"), list) or "const" in one)
         for one in _answer_schemas(schema, members)
     )
 
