@@ -254,9 +254,6 @@ def results_of(s: AguiClientState) -> dict[str, dict[str, Any]]:
 
 
 def waiting_calls(s: AguiClientState) -> frozenset[str]:
-    """Return the calls that have no result because a person decides."""
-    return frozenset(
-        asked.call_id
-        for asked in s.asks.open.values()
-        if asked.call_id is not None and asked.form != "tool"
-    )
+    """Return the calls of the turn that have no result yet, whether an interrupt names them or not:
+    the agent goes on with them."""
+    return frozenset(s.calls)
