@@ -92,9 +92,10 @@ class AguiClientState:
     ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
     asks: InteractionLedger[Interrupt] = dataclasses.field(default_factory=InteractionLedger)
     held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
-    # Of the body.
+    # Of the body; `foreign` is the open message of another role than the agent's.
     legacy: Annotated[list[Any], NOT_STORED] = dataclasses.field(default_factory=list)
     chunk: Annotated[str, NOT_STORED] = ""
+    foreign: Annotated[str, NOT_STORED] = ""
     result: Annotated[HeldResult | None, NOT_STORED] = None
     # In the place: it changes with every delta.
     block: Annotated[OpenBlock, NOT_STORED] = dataclasses.field(default_factory=OpenBlock)

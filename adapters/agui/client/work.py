@@ -19,13 +19,18 @@ def block_start(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take the start of a message: what is in it begins a block. An empty one names only what calls
     belong to."""
     role = seen.payload.get("role")
-    if seen.name == "TEXT_MESSAGE_START" and role not in (None, "assistant"):
-        return unknown(s, seen)
+    if seen.name == "TEXT_MESSAGE_START":
+        s.foreign = ""
+        if role not in (None, "assistant"):
+            s.foreign = name_of(seen.payload.get("messageId")) or ""
+            return unknown(s, seen)
     return _end_closed(s)
 
 
 def text(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `TEXT_MESSAGE_CONTENT`."""
+    if s.foreign and s.foreign == name_of(seen.payload.get("messageId")):
+        return unknown(s, seen)
     return _delta(s, seen, "text")
 
 
@@ -37,6 +42,9 @@ def reasoning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 def text_end(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `TEXT_MESSAGE_END`."""
     named = name_of(seen.payload.get("messageId"))
+    if s.foreign and s.foreign == named:
+        s.foreign = ""
+        return unknown(s, seen)
     if s.block.kind != "text" or named not in (None, s.block.message):
         return []
     return turns.end_block(s, native=seen.native, extra=seen.extra)
