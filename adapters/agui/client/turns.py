@@ -116,7 +116,7 @@ def end_block(
 def end_step(s: AguiClientState, native: ev.NativeRef | None) -> list[ev.Event]:
     """End the model call, and its block."""
     finish = "tool-calls" if s.calls_in_step else "stop"
-    out = end_block(s, finish)
+    out = end_block(s, finish, native=native)
     if s.step is not None:
         step, s.step = s.step, None
         out.append(

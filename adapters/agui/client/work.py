@@ -24,7 +24,7 @@ def block_start(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         if role not in (None, "assistant"):
             s.foreign = name_of(seen.payload.get("messageId")) or ""
             return unknown(s, seen)
-    return _end_closed(s)
+    return turns.end_block(s, native=seen.native) if s.block.closed else []
 
 
 def text(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
@@ -59,7 +59,7 @@ def reasoning_end(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 
 def reasoning_over(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `REASONING_END` and `THINKING_END`."""
-    return turns.end_block(s) if s.block.kind == "reasoning" else []
+    return turns.end_block(s, native=seen.native) if s.block.kind == "reasoning" else []
 
 
 def chunk(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
@@ -81,11 +81,8 @@ def close_chunk(s: AguiClientState, native: ev.NativeRef) -> list[ev.Event]:
     name, s.chunk = s.chunk, ""
     if name in s.calls:
         return _called(s, name, native)
-    return turns.end_block(s) if name and s.block.message == name else []
-
-
-def _end_closed(s: AguiClientState) -> list[ev.Event]:
-    return turns.end_block(s) if s.block.closed else []
+    ends = name and s.block.message == name
+    return turns.end_block(s, native=native) if ends else []
 
 
 def _delta(s: AguiClientState, seen: AguiEvent, kind: Kind) -> list[ev.Event]:
@@ -96,7 +93,7 @@ def _delta(s: AguiClientState, seen: AguiEvent, kind: Kind) -> list[ev.Event]:
     message = name_of(seen.payload.get("messageId")) or block.message or f"{kind}-{block.number}"
     out: list[ev.Event] = []
     if block.kind is not None and (block.kind != kind or block.message != message or block.closed):
-        out += turns.end_block(s)
+        out += turns.end_block(s, native=seen.native)
     out += turns.in_step(s, seen.native)
     if block.kind is None:
         block.kind, block.message = kind, message
@@ -121,7 +118,8 @@ def _delta(s: AguiClientState, seen: AguiEvent, kind: Kind) -> list[ev.Event]:
 def whole_text(s: AguiClientState, message: str, words: str, seen: AguiEvent) -> list[ev.Event]:
     """Tell a text that was never streamed."""
     payload = {"messageId": message, "delta": words}
-    return _delta(s, seen._replace(payload=payload), "text") + turns.end_block(s)
+    out = _delta(s, seen._replace(payload=payload), "text")
+    return out + turns.end_block(s, native=seen.native)
 
 
 # Tools.
@@ -135,7 +133,7 @@ def call_start(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         return unknown(s, seen)
     if call_id in s.calls:
         return turns.works(s, seen.native)
-    out = turns.end_block(s, "tool-calls") + turns.in_step(s, seen.native)
+    out = turns.end_block(s, "tool-calls", native=seen.native) + turns.in_step(s, seen.native)
     s.calls_in_step = True
     s.calls[call_id] = OpenCall(name, name_of(seen.payload.get("parentMessageId")))
     if call_id in s.returned:
