@@ -145,14 +145,14 @@ class _MessageWriter:
         """Take reasoning: an agent goes on with its own only, and some know no such message."""
         if event.native is None or event.native.dialect != wire.DIALECT:
             return
-        opaque = (event.extra or {}).get("encryptedValue")
+        opaque = _extra(event).get("encryptedValue")
         message = self._message("reasoning", event.message_id)
         message["content"] += event.text
         if opaque is not None:
             message["encryptedValue"] = opaque
 
     def _call(self, event: ev.ToolCalled) -> None:
-        extra = event.extra or {}
+        extra = _extra(event)
         parent = extra.get("parentMessageId")
         owner = self._newest_with_calls() if parent is None else None
         if owner is None:
@@ -186,7 +186,7 @@ class _MessageWriter:
             return
         if event.input is not None:
             call["function"]["arguments"] = format_json(event.input).decode()
-        extra = event.extra or {}
+        extra = _extra(event)
         call_id = call["id"]
         message: dict[str, Any] = {
             "id": extra.get("messageId") or f"result-{call_id}",
@@ -225,6 +225,12 @@ def _call_id(event: ev.ToolCalled) -> str:
     native = event.native
     own = native is not None and native.dialect == wire.DIALECT and native.id is not None
     return native.id if own and native is not None and native.id is not None else event.call_id
+
+
+def _extra(event: ev.Event) -> Mapping[str, Any]:
+    """Return what an agent of this dialect wants back with an event."""
+    native = event.native
+    return (event.extra or {}) if native is not None and native.dialect == wire.DIALECT else {}
 
 
 def _name(event: ev.Event, name: str) -> str:
