@@ -193,9 +193,11 @@ def refuse_answers(
 def forget(
     asks: InteractionLedger[Q], ledger: InputLedger[SentInput], command_ids: Sequence[str]
 ) -> list[ev.Event]:
-    """Expect nothing more of commands."""
+    """Expect nothing more of commands: what they answered has no answer."""
     out: list[ev.Event] = []
     for command_id in command_ids:
         ledger.drop(command_id)
+        if (request_id := asks.given_by(command_id)) is not None:
+            asks.open[request_id].reply = None
         out += asks.release(command_id)
     return out

@@ -62,11 +62,14 @@ class Conversation:
             rule(self, event)
 
     def place_of(self, message_id: str) -> tuple[int, int] | None:
-        """Return the exchange, and the place in it, of a message of a person."""
+        """Return the exchange, and the place in it, where a message of a person begins."""
         for at in range(len(self.exchanges) - 1, -1, -1):
+            before: ev.Event | None = None
             for place, event in enumerate(self.exchanges[at].events):
                 if isinstance(event, ev.MessageReceived) and event.message_id == message_id:
-                    return at, place
+                    # What was said to the model beside it belongs to it.
+                    return at, place - isinstance(before, ev.InputAccepted)
+                before = event
         return None
 
     def before(self, message_id: str | None) -> list[Exchange]:
@@ -116,6 +119,7 @@ class Conversation:
         kept = self.exchanges[at].events[:place]
         del self.exchanges[at:]
         self.size = sum(one.size for one in self.exchanges)
+        self._calls &= {event.call_id for event in kept if isinstance(event, ev.ToolCalled)}
         if kept:
             self.exchanges.append(Exchange())
             for event in kept:

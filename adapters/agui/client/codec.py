@@ -141,6 +141,7 @@ class AguiClient(ClientCodec):
     def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
         self._kept.touched = True
         s, run = self._s, self._s.runs.current
+        s.runs.stops = [name for name in s.runs.stops if name not in command_ids]
         if run is None or not set(command_ids).intersection(run.commands):
             return runs.forget(s.asks, s.ledger, list(command_ids))
         # It may have been sent, and must not be sent again.
@@ -155,10 +156,18 @@ class AguiClient(ClientCodec):
 
     # What came of calls.
 
+    def _run_of(self, call: Call) -> Run | None:
+        """Return the run that a call has asked for: the body of the one before may end after its
+        run, when the next one is asked for already."""
+        run = self._s.runs.current
+        if run is None or not call.stream:
+            return None
+        return run if not run.commands or call.command_id in run.commands else None
+
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
         self._kept.touched = True
         self._last = None
-        s, run = self._s, self._s.runs.current
+        s, run = self._s, self._run_of(call)
         if run is None:
             return []
         run.begun = True
@@ -176,8 +185,8 @@ class AguiClient(ClientCodec):
 
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         self._kept.touched = True
-        s, run = self._s, self._s.runs.current
-        if run is None or not call.stream:
+        s, run = self._s, self._run_of(call)
+        if run is None:
             return []
         if 200 <= response.status < 300:
             # A run, of which nothing can be read.
@@ -195,8 +204,8 @@ class AguiClient(ClientCodec):
 
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
         self._kept.touched = True
-        s, run = self._s, self._s.runs.current
-        if run is None or not call.stream:
+        s, run = self._s, self._run_of(call)
+        if run is None:
             return []
         if sent:
             return self._cut(f"{error.message} {_UNKNOWN}", str(error.code), quote=error.quote)
@@ -221,7 +230,7 @@ class AguiClient(ClientCodec):
         out: list[ev.Event] = []
         if reason is CloseReason.STOPPED:
             out = self._stopped()
-        elif self._s.runs.current is not None:
+        elif self._run_of(call) is not None:
             ended = reason is CloseReason.ENDED
             out = self._cut(runs.INCOMPLETE if ended else runs.BROKEN)
         self._set_alarm()
@@ -337,8 +346,8 @@ class AguiClient(ClientCodec):
         self._last = None
         self._kept.touched = True
         out = mended + self._begin_unasked(name, payload)
-        if s.runs.current is None:
-            # Behind the end of the run.
+        if self._run_of(call) is None:
+            # Behind the end of its run.
             return out
         seen = AguiEvent(name, payload, native_of(payload, s.block.frames), now)
         out += frames.meaning(s, seen)

@@ -107,7 +107,7 @@ def _is_approval(one: Mapping[str, Any]) -> bool:
     reason."""
     members = _members(one.get("responseSchema"))
     plain = not members and not _choices(one.get("responseSchema"), members)
-    return "approved" in members or (plain and one.get("reason") in _APPROVALS)
+    return "approved" in members or (plain and name_of(one.get("reason")) in _APPROVALS)
 
 
 def parsed(text: str) -> Any:
@@ -177,17 +177,18 @@ def _choices(schema: Any, members: dict[str, Any]) -> list[str]:
     """Return what may be chosen from."""
     found: list[str] = []
     for one in _answer_schemas(schema, members):
-        values = one.get("enum") if isinstance(one, dict) else None
-        if isinstance(one, dict) and "const" in one:
-            values = [one["const"]]
-        found += [value for value in values or () if isinstance(value, str) and value]
+        if not isinstance(one, dict):
+            continue
+        values = [one["const"]] if "const" in one else one.get("enum")
+        listed = values if isinstance(values, list) else ()
+        found += [value for value in listed if isinstance(value, str) and value]
     return list(dict.fromkeys(found))
 
 
 def _closed(schema: Any, members: dict[str, Any]) -> bool:
     """Say whether nothing but the choices is taken."""
     return all(
-        isinstance(one, dict) and ("enum" in one or "const" in one)
+        isinstance(one, dict) and (isinstance(one.get("enum"), list) or "const" in one)
         for one in _answer_schemas(schema, members)
     )
 
@@ -262,9 +263,6 @@ def results_of(s: AguiClientState) -> dict[str, dict[str, Any]]:
 
 
 def waiting_calls(s: AguiClientState) -> frozenset[str]:
-    """Return the calls that have no result because a person decides."""
-    return frozenset(
-        asked.call_id
-        for asked in s.asks.open.values()
-        if asked.call_id is not None and asked.form != "tool"
-    )
+    """Return the calls of the turn that have no result yet, whether an interrupt names them or not:
+    the agent goes on with them."""
+    return frozenset(s.calls)

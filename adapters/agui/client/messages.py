@@ -27,10 +27,11 @@ the model is told the names."""
 @dataclasses.dataclass(frozen=True, slots=True)
 class WrittenExchange:
     """The messages of an exchange as JSON, joined by commas; `files` is how many bytes the files
-    in it have."""
+    in it have, `names` are the ids of its messages."""
 
     data: bytes
     files: int
+    names: frozenset[str]
 
 
 def written(
@@ -41,51 +42,77 @@ def written(
 ) -> list[bytes]:
     """Return the messages of a conversation, oldest first, in pieces. In the newest exchange the
     calls `waiting` have no result yet, and `results` has those that go with this run."""
-    out: list[bytes] = []
-    left = FILES_BYTES
-    for at in range(len(exchanges) - 1, -1, -1):
-        exchange = exchanges[at]
-        newest = at == len(exchanges) - 1
-        if newest and (waiting or results):
-            found = _write(exchange, waiting=waiting, results=results or {})
-        elif exchange.written is None:
-            found = exchange.written = _write(exchange)
+    made: list[WrittenExchange] = []
+    taken: set[str] = set()
+    for exchange in exchanges:
+        if (waiting or results) and exchange is exchanges[-1]:
+            found = _write(exchange, taken, waiting=waiting, results=results or {})
         else:
-            found = exchange.written
-        if found.files > left and not newest:
-            found = exchange.written = _write(exchange, files=False)
-        left = max(left - found.files, 0)
-        if found.data:
-            out.append(found.data)
-    out.reverse()
-    return out
+            found = exchange.written = exchange.written or _write(exchange, taken)
+        made.append(found)
+        taken |= found.names
+    left = FILES_BYTES
+    for at in range(len(made) - 1, -1, -1):
+        if made[at].files > left and at < len(made) - 1:
+            taken = set().union(*(one.names for one in made[:at]))
+            made[at] = exchanges[at].written = _write(exchanges[at], taken, files=False)
+        left = max(left - made[at].files, 0)
+    return [one.data for one in made if one.data]
 
 
 def _write(
     exchange: Exchange,
+    taken: Collection[str],
     *,
     files: bool = True,
     waiting: Collection[str] = (),
     results: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> WrittenExchange:
-    writer = _MessageWriter(files, results or {})
+    writer = _MessageWriter(files, results or {}, taken)
     for event in exchange.events:
         writer.take(event)
-    made = writer.repaired(waiting)
-    return WrittenExchange(b",".join(map(format_json, made)), writer.sent)
+    data = b",".join(map(format_json, writer.repaired(waiting)))
+    return WrittenExchange(data, writer.sent, frozenset(writer.names))
 
 
 class _MessageWriter:
-    """Makes the messages of one exchange, each under one id."""
+    """Makes the messages of one exchange, each under an id that no message before it has: agents
+    know messages by their ids, and some use an id twice."""
 
-    def __init__(self, files: bool, results: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, files: bool, results: Mapping[str, Mapping[str, Any]], taken: Collection[str]
+    ) -> None:
         self._files = files
         self._results = results
-        self._messages: dict[str, dict[str, Any]] = {}
-        # The results by their calls, and those calls by the message that has them.
+        self._taken = taken
+        self._messages: dict[tuple[str, str], dict[str, Any]] = {}
+        # The results by their calls, as the log names those: an agent may use an id twice.
         self._returned: dict[str, dict[str, Any]] = {}
         self._calls: dict[str, dict[str, Any]] = {}
+        # Which calls are in a message, by its id.
+        self._owned: dict[str, list[str]] = {}
+        self.names: set[str] = set()
         self.sent = 0
+
+    def _free(self, name: str) -> str:
+        free, number = name, 1
+        while free in self.names or free in self._taken:
+            number += 1
+            free = f"{name}~{number}"
+        self.names.add(free)
+        return free
+
+    def _message(self, role: str, name: str) -> dict[str, Any]:
+        """Return the message of a role that has a name."""
+        found = self._messages.get((role, name))
+        if found is None:
+            found = {"id": self._free(name), "role": role, "content": ""}
+            self._messages[role, name] = found
+        return found
+
+    def _add(self, role: str, name: str, content: Any) -> None:
+        message = {"id": self._free(name), "role": role, "content": content}
+        self._messages[role, message["id"]] = message
 
     def take(self, event: ev.Event) -> None:
         """Take the next event of the exchange."""
@@ -98,10 +125,10 @@ class _MessageWriter:
             case ev.InputAccepted():
                 words = system_text((event.details or {}).get("system"))
                 if words:
-                    name = f"{event.command_id}-system"
-                    self._messages[name] = {"id": name, "role": "system", "content": words}
+                    self._add("system", f"{event.command_id}-system", words)
             case ev.TextCompleted():
-                self._assistant(_name(event, event.message_id), _words(event))
+                name = _name(event, event.message_id)
+                self._message("assistant", name)["content"] += _words(event)
             case ev.ReasoningCompleted():
                 self._reasoning(event)
             case ev.ToolCalled():
@@ -112,50 +139,45 @@ class _MessageWriter:
     def _user(self, name: str, content: Sequence[ev.Content]) -> None:
         if self._files:
             self.sent += sum(_size(block) for block in content)
-        message = {"id": name, "role": "user", "content": parts_of(content, files=self._files)}
-        self._messages[name] = message
-
-    def _assistant(self, name: str, words: str) -> None:
-        message = self._messages.setdefault(name, {"id": name, "role": "assistant", "content": ""})
-        message["content"] = message.get("content", "") + words
+        self._add("user", name, parts_of(content, files=self._files))
 
     def _reasoning(self, event: ev.ReasoningCompleted) -> None:
         """Take reasoning: an agent goes on with its own only, and some know no such message."""
         if event.native is None or event.native.dialect != wire.DIALECT:
             return
-        name = f"{event.message_id}"
-        opaque = (event.extra or {}).get("encryptedValue")
-        message = self._messages.setdefault(name, {"id": name, "role": "reasoning", "content": ""})
+        opaque = _extra(event).get("encryptedValue")
+        message = self._message("reasoning", event.message_id)
         message["content"] += event.text
         if opaque is not None:
             message["encryptedValue"] = opaque
 
     def _call(self, event: ev.ToolCalled) -> None:
-        extra = event.extra or {}
+        extra = _extra(event)
+        parent = extra.get("parentMessageId")
+        owner = self._newest_with_calls() if parent is None else None
+        if owner is None:
+            owner = self._message("assistant", parent or f"calls-{event.call_id}")
+        calls = owner.setdefault("toolCalls", [])
         call_id = _call_id(event)
-        parent = extra.get("parentMessageId") or self._last_with_calls() or f"calls-{call_id}"
-        owner = self._messages.setdefault(
-            parent, {"id": parent, "role": "assistant", "content": ""}
-        )
-        if owner["role"] != "assistant":
-            parent = f"calls-{call_id}"
-            owner = self._messages[parent] = {"id": parent, "role": "assistant", "content": ""}
+        if any(one["id"] == call_id for one in calls):
+            call_id = event.call_id
         arguments = format_json(event.input).decode() if event.input_known else "{}"
         function = {"name": event.name, "arguments": arguments}
         call: dict[str, Any] = {"id": call_id, "type": "function", "function": function}
         if (opaque := extra.get("encryptedValue")) is not None:
             call["encryptedValue"] = opaque
-        owner.setdefault("toolCalls", []).append(call)
+        calls.append(call)
         self._calls[event.call_id] = call
+        self._owned.setdefault(owner["id"], []).append(event.call_id)
 
-    def _last_with_calls(self) -> str | None:
+    def _newest_with_calls(self) -> dict[str, Any] | None:
         """Return the message that the calls of the same answer belong to: the newest, where no
         result came since."""
-        name = next(reversed(self._messages), None)
-        if name is None or self._messages[name]["role"] != "assistant":
+        newest = next(reversed(self._messages.values()), None)
+        if newest is None or newest["role"] != "assistant":
             return None
-        calls = self._messages[name].get("toolCalls", ())
-        return None if any(call["id"] in self._returned for call in calls) else name
+        owned = self._owned.get(newest["id"], ())
+        return None if any(name in self._returned for name in owned) else newest
 
     def _result(self, event: ev.ToolReturned) -> None:
         call = self._calls.get(event.call_id)
@@ -164,7 +186,7 @@ class _MessageWriter:
             return
         if event.input is not None:
             call["function"]["arguments"] = format_json(event.input).decode()
-        extra = event.extra or {}
+        extra = _extra(event)
         call_id = call["id"]
         message: dict[str, Any] = {
             "id": extra.get("messageId") or f"result-{call_id}",
@@ -176,25 +198,26 @@ class _MessageWriter:
             message["encryptedValue"] = opaque
         elif event.is_error and event.status == "failed" and event.error is not None:
             message["error"] = event.error.message
-        self._returned[call_id] = message
+        self._returned[event.call_id] = message
 
     def repaired(self, waiting: Collection[str]) -> Iterator[dict[str, Any]]:
         """Yield the messages, behind each call its result: one that was interrupted has the words
         that say so, one that waits for a person none."""
         for message in self._messages.values():
             yield message
-            for call in message.get("toolCalls", ()):
-                call_id = call["id"]
-                if (found := self._returned.get(call_id)) is not None:
-                    yield found
-                elif call_id in self._results:
-                    yield _tool_message(call_id, self._results[call_id])
-                elif call_id not in waiting:
-                    yield _tool_message(call_id, {"content": INTERRUPTED})
+            for name in self._owned.get(message["id"], ()):
+                found = self._returned.get(name) or self._without_result(name, waiting)
+                if found is not None:
+                    yield {**found, "id": self._free(found["id"])}
 
-
-def _tool_message(call_id: str, members: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": f"result-{call_id}", "role": "tool", "toolCallId": call_id, **members}
+    def _without_result(self, name: str, waiting: Collection[str]) -> dict[str, Any] | None:
+        call_id = self._calls[name]["id"]
+        members: Mapping[str, Any] = {"content": INTERRUPTED}
+        if call_id in self._results:
+            members = self._results[call_id]
+        elif call_id in waiting:
+            return None
+        return {"id": f"result-{call_id}", "role": "tool", "toolCallId": call_id, **members}
 
 
 def _call_id(event: ev.ToolCalled) -> str:
@@ -202,6 +225,12 @@ def _call_id(event: ev.ToolCalled) -> str:
     native = event.native
     own = native is not None and native.dialect == wire.DIALECT and native.id is not None
     return native.id if own and native is not None and native.id is not None else event.call_id
+
+
+def _extra(event: ev.Event) -> Mapping[str, Any]:
+    """Return what an agent of this dialect wants back with an event."""
+    native = event.native
+    return (event.extra or {}) if native is not None and native.dialect == wire.DIALECT else {}
 
 
 def _name(event: ev.Event, name: str) -> str:

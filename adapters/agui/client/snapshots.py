@@ -13,7 +13,7 @@ from typing import Any
 from adapters.agui.client import turns, work
 from adapters.agui.client.state import AguiClientState, AguiEvent
 from adapters.model import events as ev
-from adapters.wire.jsonvalue import JsonError, name_of, parse_json
+from adapters.wire.jsonvalue import JsonError, name_of, parse_json, rest_of
 
 
 def messages(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
@@ -70,14 +70,33 @@ def state(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 
 
 def _inputs(s: AguiClientState, found: list[Any]) -> list[ev.Event]:
-    """Take what calls were given, of which the stream has not said it whole."""
+    """Take what calls were given, of which the stream has not said it whole: it goes with a call
+    that is held, for who is asked about it, else with its result."""
+    wanted = {name for name, call in s.calls.items() if call.told and not call.known}
     held = s.result
-    if held is None or not held.asks_input:
-        return []
-    for call_id, value in _calls_of(found):
-        if call_id == held.event.call_id:
-            return turns.let_result_go(s, input=value)
-    return []
+    if held is not None and held.asks_input:
+        wanted.add(held.event.call_id)
+    out: list[ev.Event] = []
+    for call_id, value in _calls_of(found) if wanted else ():
+        if call_id not in wanted:
+            continue
+        wanted.discard(call_id)
+        if (call := s.calls.get(call_id)) is not None:
+            call.known = _give_input(s, call_id, value)
+        else:
+            out += turns.let_result_go(s, input=value)
+    return out
+
+
+def _give_input(s: AguiClientState, call_id: str, value: Any) -> bool:
+    """Give a held call its input; say whether it was held still."""
+    for place, event in enumerate(s.held.events):
+        if isinstance(event, ev.ToolCalled) and event.call_id == call_id:
+            extra = rest_of(event.extra or {}, frozenset({"arguments"}))
+            told = {"input": value, "input_known": True, "extra": extra}
+            s.held.events[place] = event.model_copy(update=told)
+            return True
+    return False
 
 
 def _calls_of(found: list[Any]) -> Iterator[tuple[str, Any]]:

@@ -87,6 +87,10 @@ class AguiClientState:
     steps: int = 0
     calls_in_step: bool = False
     calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
+    # `streams` says that a text was streamed in this turn, `returned` are the calls whose results
+    # are told: a snapshot in a later run of the turn has them too.
+    streams: bool = False
+    returned: list[str] = dataclasses.field(default_factory=list)
     # How many exchanges were left out of what the agent was sent, as people were told.
     left_out: int = 0
     # The parts.
@@ -94,13 +98,11 @@ class AguiClientState:
     ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
     asks: InteractionLedger[Interrupt] = dataclasses.field(default_factory=InteractionLedger)
     held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
-    # Of the body; `streams` says that a text was streamed in this turn, `returned` are the calls
-    # whose results are told.
+    # Of the body; `foreign` is the open message of another role than the agent's.
     legacy: Annotated[list[Any], NOT_STORED] = dataclasses.field(default_factory=list)
     chunk: Annotated[str, NOT_STORED] = ""
+    foreign: Annotated[str, NOT_STORED] = ""
     result: Annotated[HeldResult | None, NOT_STORED] = None
-    streams: Annotated[bool, NOT_STORED] = False
-    returned: Annotated[set[str], NOT_STORED] = dataclasses.field(default_factory=set)
     # In the place: it changes with every delta.
     block: Annotated[OpenBlock, NOT_STORED] = dataclasses.field(default_factory=OpenBlock)
 

@@ -57,7 +57,7 @@ def works(s: AguiClientState, native: ev.NativeRef | None) -> list[ev.Event]:
 def _given_back(
     s: AguiClientState, call_id: str, asked: Interrupt, native: ev.NativeRef | None
 ) -> ev.Event:
-    s.returned.add(call_id)
+    s.returned.append(call_id)
     reply = asked.reply or {}
     failed = "error" in reply
     words = str(reply.get("content", ""))
@@ -116,7 +116,7 @@ def end_block(
 def end_step(s: AguiClientState, native: ev.NativeRef | None) -> list[ev.Event]:
     """End the model call, and its block."""
     finish = "tool-calls" if s.calls_in_step else "stop"
-    out = end_block(s, finish)
+    out = end_block(s, finish, native=native)
     if s.step is not None:
         step, s.step = s.step, None
         out.append(
@@ -173,7 +173,7 @@ def end(
     s.calls.clear()
     s.asks.clear()
     s.runs.kept = []
-    s.legacy, s.chunk, s.streams, s.returned = [], "", False, set()
+    s.legacy, s.chunk, s.foreign, s.streams, s.returned = [], "", "", False, []
     s.block.kind, s.block.message, s.block.closed = None, "", False
     return out
 

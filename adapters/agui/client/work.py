@@ -26,13 +26,18 @@ def block_start(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take the start of a message: what is in it begins a block. An empty one names only what calls
     belong to."""
     role = seen.payload.get("role")
-    if seen.name == "TEXT_MESSAGE_START" and role not in (None, "assistant"):
-        return unknown(s, seen)
-    return _end_closed(s)
+    if seen.name == "TEXT_MESSAGE_START":
+        s.foreign = ""
+        if role not in (None, "assistant"):
+            s.foreign = name_of(seen.payload.get("messageId")) or ""
+            return unknown(s, seen)
+    return turns.end_block(s, native=seen.native) if s.block.closed else []
 
 
 def text(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `TEXT_MESSAGE_CONTENT`."""
+    if s.foreign and s.foreign == name_of(seen.payload.get("messageId")):
+        return unknown(s, seen)
     return _delta(s, seen, "text")
 
 
@@ -44,6 +49,9 @@ def reasoning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 def text_end(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `TEXT_MESSAGE_END`."""
     named = name_of(seen.payload.get("messageId"))
+    if s.foreign and s.foreign == named:
+        s.foreign = ""
+        return unknown(s, seen)
     if s.block.kind != "text" or named not in (None, s.block.message):
         return []
     return turns.end_block(s, native=seen.native, extra=seen.extra)
@@ -58,7 +66,7 @@ def reasoning_end(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 
 def reasoning_over(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `REASONING_END` and `THINKING_END`."""
-    return turns.end_block(s) if s.block.kind == "reasoning" else []
+    return turns.end_block(s, native=seen.native) if s.block.kind == "reasoning" else []
 
 
 def chunk(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
@@ -80,11 +88,8 @@ def close_chunk(s: AguiClientState, native: ev.NativeRef) -> list[ev.Event]:
     name, s.chunk = s.chunk, ""
     if name in s.calls:
         return _called(s, name, native)
-    return turns.end_block(s) if name and s.block.message == name else []
-
-
-def _end_closed(s: AguiClientState) -> list[ev.Event]:
-    return turns.end_block(s) if s.block.closed else []
+    ends = name and s.block.message == name
+    return turns.end_block(s, native=native) if ends else []
 
 
 def _delta(s: AguiClientState, seen: AguiEvent, kind: Kind) -> list[ev.Event]:
@@ -95,7 +100,7 @@ def _delta(s: AguiClientState, seen: AguiEvent, kind: Kind) -> list[ev.Event]:
     message = name_of(seen.payload.get("messageId")) or block.message or f"{kind}-{block.number}"
     out: list[ev.Event] = []
     if block.kind is not None and (block.kind != kind or block.message != message or block.closed):
-        out += turns.end_block(s)
+        out += turns.end_block(s, native=seen.native)
     out += turns.in_step(s, seen.native)
     if block.kind is None:
         block.kind, block.message = kind, message
@@ -120,7 +125,8 @@ def _delta(s: AguiClientState, seen: AguiEvent, kind: Kind) -> list[ev.Event]:
 def whole_text(s: AguiClientState, message: str, words: str, seen: AguiEvent) -> list[ev.Event]:
     """Tell a text that was never streamed."""
     payload = {"messageId": message, "delta": words}
-    return _delta(s, seen._replace(payload=payload), "text") + turns.end_block(s)
+    out = _delta(s, seen._replace(payload=payload), "text")
+    return out + turns.end_block(s, native=seen.native)
 
 
 # Tools.
@@ -134,10 +140,11 @@ def call_start(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         return unknown(s, seen)
     if call_id in s.calls:
         return turns.works(s, seen.native)
-    out = turns.end_block(s, "tool-calls") + turns.in_step(s, seen.native)
+    out = turns.end_block(s, "tool-calls", native=seen.native) + turns.in_step(s, seen.native)
     s.calls_in_step = True
     s.calls[call_id] = OpenCall(name, name_of(seen.payload.get("parentMessageId")))
-    s.returned.discard(call_id)
+    if call_id in s.returned:
+        s.returned.remove(call_id)
     return out
 
 
@@ -239,7 +246,7 @@ def returned(
     if not s.asks.open:
         out += turns.end_step(s, seen.native)
     call = s.calls.pop(call_id, None)
-    s.returned.add(call_id)
+    s.returned.append(call_id)
     output, content = _output(message.get("content"))
     error = message.get("error")
     failed = isinstance(error, str) and bool(error)
