@@ -18,7 +18,7 @@ from adapters.registry import DIALECTS
 from docs.examples.tiny_backend import TINY
 from tests.support.dragoman import KNOWN, Backend, Dragoman, Known, Start, starts
 from tests.support.eve_client import Refused
-from tests.support.waiting import SOON_S
+from tests.support.waiting import SOON_S, until
 
 start_dragoman = starts(Dragoman)
 
@@ -44,7 +44,8 @@ class Chat:
 
 class TinyAgent:
     """A scripted server of the protocol: what is said names the script. `gate` is what a slow turn
-    waits for; `lost` names requests whose answers are lost once, and whether they are taken."""
+    waits for; `lost` names requests whose answers are lost once, and whether they are taken.
+    Messages `hang` that get no answer at all."""
 
     def __init__(self) -> None:
         self.chats: dict[str, Chat] = {}
@@ -52,6 +53,7 @@ class TinyAgent:
         self.reads: list[str] = []
         self.gate = asyncio.Event()
         self.lost: dict[str, bool] = {}
+        self.hang = False
         self._turns: set[asyncio.Task[None]] = set()
 
     def said(self) -> list[str]:
@@ -70,6 +72,8 @@ class TinyAgent:
             turn = asyncio.create_task(self._turn(chat, words))
             self._turns.add(turn)
             turn.add_done_callback(self._turns.discard)
+        if self.hang:
+            await asyncio.Event().wait()
         if self.lost.pop("/say", None) is not None:
             return _cut(request)
         return await self._stream(request, chat, first, most=2 if words == "break" else None)
@@ -121,7 +125,7 @@ class TinyAgent:
         chat.write("text", text="see. ")
         if words == "odd":
             chat.lines.append(b"this is not JSON\n")
-            chat.lines[-1] = b'{"n": 3, "type": "mood", "mood": "fine"}\n'
+            chat.write("mood", mood="fine")
             chat.write("text")
         failed = False
         if words in ("tool", "approve"):
@@ -206,7 +210,8 @@ class Rig:
 
     async def shown(self) -> list[dict[str, Any]]:
         async with self.ask("GET", "/chats/c1") as response:
-            return lines(await response.text())
+            # There is no chat before its first message is stored.
+            return lines(await response.text()) if response.status == 200 else []
 
     async def until_shown(self, type_: str, times: int = 1) -> dict[str, Any]:
         """Wait until a line of a type is shown so many times; return the last of them."""
@@ -255,9 +260,9 @@ async def test_text_and_a_tool_cross_to_a_frontend_of_the_same_protocol(rig: Rig
     assert [line["type"] for line in first] == ["said", "text", "text", "text", "over"]
     assert text_of(first) == "Let me see. Done."
     second = await rig.say("tool")
-    assert {
-        (line["name"], line["input"]["path"]) for line in second if line["type"] == "tool"
-    } == {("rm", "/tmp")}
+    assert {(line["name"], line["input"]["path"]) for line in second if line["type"] == "tool"} == {
+        ("rm", "/tmp")
+    }
     (result,) = [line for line in second if line["type"] == "result"]
     assert (result["output"], result["failed"]) == ("gone", False)
     assert second[-1]["outcome"] == "completed"
@@ -382,3 +387,53 @@ async def test_an_answer_whose_reply_is_lost_counts(rig: Rig) -> None:
     assert text_of(await turn).endswith("Done.")
     settled = [event for event in await rig.log() if isinstance(event, ev.InputSettled)]
     assert [event.outcome for event in settled] == ["taken", "taken"]
+
+
+@pytest.mark.parametrize(("taken", "outcome"), [(True, "completed"), (False, "unknown")])
+async def test_a_message_that_a_crash_cuts_off_is_looked_for_and_never_sent_again(
+    rig: Rig, taken: bool, outcome: str
+) -> None:
+    rig.agent.hang, rig.agent.lost["/say"] = True, taken
+    turn = asyncio.create_task(rig.post("/say", text="hello"))
+    await until(lambda: bool(rig.agent.posts))
+    await rig.dragoman.restart()
+    with contextlib.suppress(aiohttp.ClientError):
+        await turn
+    assert (await rig.until_shown("over"))["outcome"] == outcome
+    assert rig.agent.said() == ["hello"]
+
+
+async def test_a_failure_of_the_server_says_nothing_so_the_chat_is_read(rig: Rig) -> None:
+    assert (await rig.say("fail"))[-1]["outcome"] == "unknown"
+    assert (rig.agent.said(), rig.agent.reads) == (["fail"], ["-1"])
+
+
+async def test_lines_that_are_not_known_are_told_and_the_turn_goes_on(rig: Rig) -> None:
+    shown = await rig.say("odd")
+    assert (text_of(shown), shown[-1]["outcome"]) == ("Let me see. Done.", "completed")
+    log = await rig.log()
+    assert only(log, ev.Native).frame["mood"] == "fine"
+    # The line that cannot be read had a number too.
+    assert only(log, ev.Gap).reason == "lines are missing"
+    told = [event.message for event in log if isinstance(event, ev.ErrorReported)]
+    assert told == ["tiny: a line has no number", "tiny: a line lacks a member"]
+
+
+async def test_a_turn_fails_whose_stream_cannot_be_had_again(rig: Rig) -> None:
+    turn = asyncio.create_task(rig.say("slow"))
+    await rig.until_shown("text")
+    await rig.dragoman.stop_backend("tiny")
+    assert (await turn)[-1]["outcome"] == "failed"
+    assert only(await rig.log(), ev.TurnEnded).error.code == "backend_session_lost"
+
+
+async def test_a_failed_turn_says_so(rig: Rig) -> None:
+    assert (await rig.say("failing"))[-1]["outcome"] == "failed"
+    assert only(await rig.log(), ev.TurnEnded).error.code == "agent_failed"
+
+
+async def test_a_refused_credential_is_told_in_our_words(start_dragoman: Start[Dragoman]) -> None:
+    rig = Rig(await start_dragoman("sqlite", backends={"tiny": Backend("tiny", key="wrong")}))
+    assert (await rig.say("hello"))[-1]["outcome"] == "refused"
+    error = only(await rig.log(), ev.InputSettled).error
+    assert error.message == "Backend `tiny` refused the proxy's credential."
