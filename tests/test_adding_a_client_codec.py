@@ -18,11 +18,9 @@ from adapters.registry import DIALECTS
 from docs.examples.tiny_backend import TINY
 from tests.support.dragoman import KNOWN, Backend, Dragoman, Known, Start, starts
 from tests.support.eve_client import Refused
-from tests.support.waiting import SOON_S, until
+from tests.support.waiting import SOON_S, stored, until
 
 start_dragoman = starts(Dragoman)
-
-AGENT = web.AppKey("agent", "TinyAgent")
 
 
 class Chat:
@@ -160,6 +158,9 @@ def _cut(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+AGENT = web.AppKey("agent", TinyAgent)
+
+
 def create_tiny_app(*, key: str, pace: float) -> web.Application:
     """Make the application of a scripted server, as the rig asks for it."""
 
@@ -240,14 +241,11 @@ def only(events: list[ev.Event], kind: type[Any]) -> Any:
     return found
 
 
-async def until_settled(rig: Rig, outcome: str) -> None:
-    """Wait until an input is settled so."""
-    async with asyncio.timeout(SOON_S):
-        while not any(
-            isinstance(event, ev.InputSettled) and event.outcome == outcome
-            for event in await rig.log()
-        ):
-            await asyncio.sleep(0.01)
+async def until_released(rig: Rig) -> None:
+    """Wait until what is asked may be answered again."""
+    (session,) = rig.dragoman.sessions.cache
+    open_ = session.state.interactions
+    await until(lambda: stored(session) and all(one.claimed_by is None for one in open_.values()))
 
 
 @pytest.fixture
@@ -373,7 +371,9 @@ async def test_an_answer_that_got_lost_may_be_given_again(rig: Rig) -> None:
     turn = asyncio.create_task(rig.say("approve"))
     asked = await rig.until_shown("ask")
     await rig.post("/answer", ask=asked["ask"], text="yes")
-    await until_settled(rig, "unknown")
+    await until_released(rig)
+    settled = [event for event in await rig.log() if isinstance(event, ev.InputSettled)]
+    assert [event.outcome for event in settled] == ["taken", "unknown"]
     await rig.post("/answer", ask=asked["ask"], text="no")
     assert text_of(await turn).endswith("Kept.")
     assert [body["text"] for path, body in rig.agent.posts if path == "/answer"] == ["yes", "no"]
