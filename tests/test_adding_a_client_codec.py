@@ -5,20 +5,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from adapters.contract.step import apply
 from adapters.model import events as ev
+from adapters.model.base import ClientCodec, Response
+from adapters.model.commands import SendMessage
+from adapters.model.stored import StoredByNewer
+from adapters.offline.moves.handover import HandoverCodec
 from adapters.registry import DIALECTS
-from docs.examples.tiny_backend import TINY
+from docs.examples import tiny_backend
+from proxy.migration import moving
+from proxy.session.admission import Admission
+from proxy.session.inbound import InboundReader
+from proxy.session.log_writer import LogWriter
+from proxy.session.notices import judge, no_stream
+from proxy.session.outbound import CommandSender
+from proxy.session.outbox import Outbox
+from proxy.session.session import Session
+from proxy.session.watcher import Watcher
+from proxy.sessions.backends import Backends
 from tests.support.dragoman import KNOWN, Backend, Dragoman, Known, Start, starts
 from tests.support.eve_client import Refused
 from tests.support.waiting import SOON_S, stored, until
+
+REPOSITORY = Path(__file__).parent.parent
 
 start_dragoman = starts(Dragoman)
 
@@ -182,7 +202,7 @@ def create_tiny_app(*, key: str, pace: float) -> web.Application:
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DIALECTS, "tiny", TINY)
+    monkeypatch.setitem(DIALECTS, "tiny", tiny_backend.TINY)
     monkeypatch.setitem(cast(Any, KNOWN), "tiny", Known(create_tiny_app, AGENT))
 
 
@@ -437,3 +457,67 @@ async def test_a_refused_credential_is_told_in_our_words(start_dragoman: Start[D
     assert (await rig.say("hello"))[-1]["outcome"] == "refused"
     error = only(await rig.log(), ev.InputSettled).error
     assert error.message == "Backend `tiny` refused the proxy's credential."
+
+
+# The page.
+
+
+PAGE = (REPOSITORY / "docs" / "adding-a-client-codec.md").read_text(encoding="utf-8")
+ROWS = re.findall(
+    r"^\| `(\w+)` \| (`[A-Z][^|]*`|`[a-z_]+`[^|]*) \| ([^|]+) \| ([^|]+) \|$", PAGE, re.M
+)
+CALLERS: Mapping[str, Any] = {
+    one.__name__: one
+    for one in (
+        *(Admission, Backends, CommandSender, HandoverCodec, InboundReader, LogWriter, Outbox),
+        *(Session, Watcher, apply, judge, no_stream),
+    )
+}
+CALLERS = {**CALLERS, "_check_takes": getattr(moving, "_check_takes")}  # noqa: B009 - private
+
+
+def test_the_table_has_each_member_of_a_client_codec_once() -> None:
+    members = {*vars(ClientCodec), *ClientCodec.__annotations__}
+    wanted = sorted(name for name in members if not name.startswith("_"))
+    assert sorted(name for name, *_ in ROWS) == wanted
+
+
+@pytest.mark.parametrize(("member", "callers"), [(row[0], row[1]) for row in ROWS])
+def test_who_is_said_to_call_a_member_does(member: str, callers: str) -> None:
+    for caller in re.findall(r"`([^`]+)`", callers):
+        found: Any = CALLERS[caller.partition(".")[0]]
+        if "." in caller:
+            found = inspect.getattr_static(found, caller.partition(".")[2])
+        assert re.search(rf"\.{member}\b", inspect.getsource(found)), caller
+
+
+def test_the_parts_and_the_steps_are_those_of_the_example() -> None:
+    source = Path(tiny_backend.__file__).read_text(encoding="utf-8")
+    parts = re.findall(r"^# (\S+\.py): ", source, re.MULTILINE)
+    assert [name for name in parts if f"`{name}`" not in PAGE and "/" not in name] == []
+    taken = re.findall(r"^\| `(\w+)` \| [^|]+ \|$", PAGE, re.MULTILINE)
+    assert [name for name in taken if not re.search(rf"\b{name}\b", source)] == []
+    assert len(taken) == 5
+
+
+def test_what_is_stored_of_the_example_is_whole_and_is_read_back() -> None:
+    codec = tiny_backend.TinyClient({"task_id": "c1"})
+    message = SendMessage(content=(ev.Text(text="hello"),), policy="queue")
+    call = codec.submit("m1", message)
+    kept = codec.snapshot()
+    changed: list[bool] = [codec.changed]
+    codec.opened(call, Response(200), 1_000)
+    codec.feed(call, b'{"n": 0, "type": "said", "text": "hello"}', 1_000)
+    codec.feed(call, b'{"n": 1, "type": "tool", "call": "c", "name": "rm", "input": 5}', 1_000)
+    assert [*changed, codec.changed] == [False, True]
+    again = tiny_backend.TinyClient({"task_id": "c1"})
+    again.restore(kept, codec.position)
+    assert (again.snapshot(), again.wake_at) == (codec.snapshot(), 1_250)
+    (read,) = again.streams()
+    assert (read.request.path, read.request.query["after"]) == ("/chats/c1", "1")
+    # The call is told in time, once, and a line that comes again is not.
+    (called,) = again.tick(1_250)
+    assert isinstance(called, ev.ToolCalled)
+    assert again.feed(read, b'{"n": 1, "type": "tool", "call": "c", "name": "rm"}', 1_300) == []
+    with pytest.raises(StoredByNewer):
+        again.restore(b"v2 [0,{}]", None)
