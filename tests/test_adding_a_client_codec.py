@@ -333,6 +333,8 @@ async def test_what_the_protocol_cannot_carry_is_refused_before_it_is_stored(rig
     await session.read_turn()
     with pytest.raises(Refused, match="client_context"):
         await session.send("and this", clientContext="a page")
+    with pytest.raises(Refused, match="block is impossible"):
+        await session.send([{"type": "file", "data": "aGk=", "mediaType": "text/plain"}])
     assert rig.agent.said() == ["hello"]
 
 
