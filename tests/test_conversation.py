@@ -1,4 +1,5 @@
-"""What a session keeps of a conversation for a backend that remembers nothing, and how it is sent."""
+"""What a session keeps of a conversation for a backend that remembers nothing, and how that is
+sent."""
 
 from __future__ import annotations
 
