@@ -167,16 +167,20 @@ def _task(frames: list[SseFrame]) -> str:
 # Recorded bodies of the other dialects.
 
 
+FOLDERS = {"managed-agents": ("live", "documented"), "agui": ("servers",)}
+"""Dialect -> the folders whose bodies become goldens."""
+
+
 def recorded() -> dict[str, Callable[[], list[ev.Entry]]]:
-    """Return a scenario for every recorded body but of Engines; equal bodies are one. Of Managed
-    Agents those are played that show each event: the recordings of SDKs show the same again."""
+    """Return a scenario for every recorded body but of Engines; equal bodies are one. Where
+    `FOLDERS` names some, only of these: what stands beside them shows the same again."""
     seen: set[bytes] = set()
     out: dict[str, Callable[[], list[ev.Entry]]] = {}
-    for dialect in ("herm", "eve", "managed-agents", "hermes-agent"):
+    for dialect in ("herm", "eve", "managed-agents", "hermes-agent", "agui"):
         for body in bodies(dialect):
             data = body.read_bytes()
-            shows = dialect != "managed-agents" or body.parent.name in ("live", "documented")
-            if data in seen or not shows:
+            folder = body.relative_to(WIRE / dialect).parts[0]
+            if data in seen or folder not in FOLDERS.get(dialect, (folder,)):
                 continue
             seen.add(data)
             name = name_of(body)
