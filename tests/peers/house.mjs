@@ -10,7 +10,7 @@ import readline from "node:readline";
 // Only a process that hangs is as slow: the machine may have much else to do.
 const START_LIMIT_MS = 600_000;
 export const STOP_LIMIT_MS = 60_000;
-const LISTENING = /^listening on (http:\/\/\S+)/;
+const LISTENING = /^(?:listening on|INFO: +Uvicorn running on) (http:\/\/\S+)/;
 export const KEY = "peers-key";
 
 /** Route -> dialect of its backend, options of the scripted one, the rest of its table. */
@@ -29,7 +29,10 @@ create = { agent = "agent_1", environment_id = "env_1", user_id = "user_1" }`,
 /** The processes that run. */
 export const running = new Set();
 
-/** Starts a program in the folder of the project; waits for its line `listening on http://…`. */
+/**
+ * Starts a program in the folder of the project; waits for its line `listening on http://…`, or that
+ * of Uvicorn.
+ */
 export async function startServer(root, command, args, env = {}) {
   const child = spawn(command, args, {
     cwd: root,
@@ -49,7 +52,6 @@ export async function startServer(root, command, args, env = {}) {
     });
     child.on("exit", resolve);
   }).then(() => running.delete(child));
-  readline.createInterface({ input: child.stderr }).on("line", keep);
   const url = await new Promise((resolve, reject) => {
     const giveUp = (why) =>
       reject(new Error(`${command} ${args.join(" ")}: ${why}\n${tail.join("\n")}`));
@@ -58,14 +60,16 @@ export async function startServer(root, command, args, env = {}) {
       START_LIMIT_MS,
     );
     exited.then(() => giveUp("ended early")).finally(() => clearTimeout(timer));
-    readline.createInterface({ input: child.stdout }).on("line", (line) => {
+    const hear = (line) => {
       keep(line);
       const match = LISTENING.exec(line);
       if (match) {
         clearTimeout(timer);
         resolve(match[1]);
       }
-    });
+    };
+    for (const input of [child.stdout, child.stderr])
+      readline.createInterface({ input }).on("line", hear);
   });
   return {
     url,

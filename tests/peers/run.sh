@@ -6,7 +6,8 @@
 # In `services` Dragoman drives a third party's server of Claude Managed Agents.
 # In `hermes` a Hermes Agent tells Dragoman what it does, and waits for decisions.
 # In `agents` Dragoman drives agents of five frameworks that speak AG-UI.
-# In `page` the pages of docs/examples are used in Chromium, which apt-get installs.
+# In `page` the pages of docs/examples are used in Chromium, which apt-get installs; also in front of an
+# agent of Pydantic AI.
 # Everything lands in .cache/peers; see README.md.
 #
 # Usage: run.sh [clients|terminal|servers|services|hermes|agents|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
@@ -156,6 +157,11 @@ managed_agents_python() {
     copy "$cache/managed_agents/python" "$peers/managed_agents/python/"*.py
 }
 
+ag_ui_servers() {
+    install_python servers/ag-ui
+    copy "$cache/servers/ag-ui" "$peers/servers/ag-ui/"*.py
+}
+
 # A client is found from the folder of the file that imports it, so the drivers run beside it.
 install_part() {
     copy "$cache" "$peers"/*.mjs
@@ -184,10 +190,7 @@ install_part() {
             aisdk_clients
             managed_agents_python
             ;;
-        agents)
-            install_python servers/ag-ui
-            copy "$cache/servers/ag-ui" "$peers/servers/ag-ui/"*.py
-            ;;
+        agents) ag_ui_servers ;;
         agui)
             copy "$cache/agui" "$peers/agui/"*.mjs
             for client in clients copilotkit react assistant-ui; do
@@ -215,6 +218,7 @@ install_part() {
             for example in usechat copilotkit; do
                 install_from "$root/docs/examples/$example" "$cache/page/$example" npm24
             done
+            ag_ui_servers
             copy "$cache/page" "$peers/page/"*.mjs
             ;;
     esac

@@ -6,7 +6,7 @@ import { until } from "./browser.mjs";
 const TEXT = "Basil likes six hours of sun — a south-facing sill at the café works.";
 const BUTTONS = ["Approve", "Deny"];
 
-class Talk {
+export class Talk {
   constructor(page) {
     this.page = page;
   }
@@ -34,8 +34,8 @@ class Talk {
   }
 
   /** Waits until the question is there, and answers it with a button that is gone then. */
-  async decides(button) {
-    await this.shows("rm -rf /srv/exports/2024");
+  async decides(button, question = "rm -rf /srv/exports/2024") {
+    await this.shows(question);
     assert.equal(await this.times("dragoman_ask"), 0);
     await this.page.press(button);
   }

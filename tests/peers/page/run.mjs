@@ -1,4 +1,5 @@
-// Builds and serves the pages of docs/examples in front of `dragoman demo`, and uses them in Chromium.
+// Builds and serves the pages of docs/examples in front of `dragoman demo` and of agents of Pydantic
+// AI, and uses them in Chromium.
 //
 // Usage, once run.sh has installed everything:
 // run.sh page [--only NAME[,NAME]] [--route NAME[,NAME]] [--picture] [--list]
@@ -13,10 +14,13 @@ import { parseArgs } from "node:util";
 import { freePort, running, startServer } from "../house.mjs";
 import { openBrowser } from "./browser.mjs";
 import * as copilotkit from "./copilotkit.mjs";
+import * as pydanticAi from "./pydantic-ai.mjs";
 import * as usechat from "./usechat.mjs";
 
 const ROUTES = ["herm", "eve", "engine"];
-const NAMES = [...Object.keys(usechat.SCENES), "own", "quoted", ...Object.keys(copilotkit.SCENES)];
+const DEMO_NAMES = [...Object.keys(usechat.SCENES), "own", "quoted"];
+const AGENT_SCENES = { ...pydanticAi.USECHAT, ...pydanticAi.COPILOTKIT };
+const NAMES = [...DEMO_NAMES, ...Object.keys(copilotkit.SCENES), ...Object.keys(AGENT_SCENES)];
 /** Where Dragoman is, in what the documentation quotes. */
 const BASE = "http://127.0.0.1:8787";
 
@@ -66,6 +70,9 @@ function rewrite(from, to, words) {
   fs.writeFileSync(to, text);
 }
 
+/** The chosen ones of some scenes. */
+const chosenOf = (scenes) => chosen("only", NAMES).filter((name) => scenes.includes(name));
+
 /** Gives Vite as an example has it. */
 async function viteOf(folder) {
   const vite = createRequire(path.join(folder, "package.json")).resolve("vite");
@@ -112,19 +119,52 @@ function quotedConfig(folder, demo) {
   return file;
 }
 
+/** Builds the page on useChat for a Dragoman; gives its folder. */
+async function buildUseChat(dragoman) {
+  const folder = unpack("usechat", ["index.html", "vite.config.js", "src"]);
+  const quoted = path.join(folder, "src/OwnPage.jsx");
+  rewrite(quoted, quoted, { [BASE]: dragoman.url });
+  process.env.DRAGOMAN_URL = dragoman.url;
+  await (await viteOf(folder)).build({ root: folder, logLevel: "error" });
+  return folder;
+}
+
+/** Builds the page of CopilotKit; gives its folder. */
+async function buildCopilotKit() {
+  const folder = unpack("copilotkit", ["index.html", "vite.config.js", "runtime.mjs", "src"]);
+  await (await viteOf(folder)).build({ root: folder, logLevel: "silent" });
+  return folder;
+}
+
+/** Serves the page of CopilotKit with a runtime of its own for a route of a Dragoman. */
+async function serveCopilotKit(folder, dragoman, route) {
+  const program = path.join(folder, `runtime-${route}.mjs`);
+  rewrite(path.join(folder, "runtime.mjs"), program, {
+    [BASE]: dragoman.url,
+    "/to/engine": `/to/${route}`,
+  });
+  const runtime = await startServer(root, process.execPath, [program], { PORT: "0" });
+  const port = await freePort();
+  process.env.RUNTIME_URL = runtime.url;
+  const server = await servePage(folder, port);
+  return {
+    url: `http://127.0.0.1:${port}/`,
+    async close() {
+      await server.close();
+      await runtime.stop();
+    },
+  };
+}
+
 /**
  * The page on useChat, whose server hands on what it asks: in `quoted` as the documentation says.
  * `own` asks Dragoman itself.
  */
 async function talkByUseChat(browser, demo, port) {
   const { SCENES, ONLY, Talk, ownPage } = usechat;
-  const names = chosen("only", NAMES).filter((name) => !(name in copilotkit.SCENES));
+  const names = chosenOf(DEMO_NAMES);
   if (names.length === 0) return;
-  const folder = unpack("usechat", ["index.html", "vite.config.js", "src"]);
-  const quoted = path.join(folder, "src/OwnPage.jsx");
-  rewrite(quoted, quoted, { [BASE]: demo.url });
-  process.env.DRAGOMAN_URL = demo.url;
-  await (await viteOf(folder)).build({ root: folder, logLevel: "error" });
+  const folder = await buildUseChat(demo);
   const server = await servePage(folder, port);
   const base = `http://127.0.0.1:${port}/`;
   const other = await servePage(folder, await freePort(), quotedConfig(folder, demo));
@@ -150,34 +190,45 @@ async function talkByUseChat(browser, demo, port) {
 
 /** The page of CopilotKit, with a runtime for each backend. */
 async function talkByCopilotKit(browser, demo) {
-  const names = chosen("only", NAMES).filter((name) => name in copilotkit.SCENES);
+  const names = chosenOf(Object.keys(copilotkit.SCENES));
   if (names.length === 0 || options.picture) return;
-  const folder = unpack("copilotkit", ["index.html", "vite.config.js", "runtime.mjs", "src"]);
-  await (await viteOf(folder)).build({ root: folder, logLevel: "silent" });
+  const folder = await buildCopilotKit();
   const talks = [];
   for (const route of chosen("route", ROUTES)) {
-    const program = path.join(folder, `runtime-${route}.mjs`);
-    rewrite(path.join(folder, "runtime.mjs"), program, {
-      [BASE]: demo.url,
-      "/to/engine": `/to/${route}`,
-    });
-    const runtime = await startServer(root, process.execPath, [program], { PORT: "0" });
-    const port = await freePort();
-    process.env.RUNTIME_URL = runtime.url;
-    const server = await servePage(folder, port);
+    const served = await serveCopilotKit(folder, demo, route);
     const scenes = names.map((name) => ({
       name: `${route} ${name}`,
-      url: `http://127.0.0.1:${port}/`,
+      url: served.url,
       scene: copilotkit.SCENES[name],
     }));
-    talks.push(
-      play(browser, scenes).then(async () => {
-        await server.close();
-        await runtime.stop();
-      }),
-    );
+    talks.push(play(browser, scenes).then(served.close));
   }
   await Promise.all(talks);
+}
+
+/** Both pages with agents of Pydantic AI behind them. */
+async function talkToPydanticAi(browser) {
+  const names = chosenOf(Object.keys(AGENT_SCENES));
+  if (names.length === 0 || options.picture) return;
+  const house = await pydanticAi.openAgents(root);
+  const page = await servePage(await buildUseChat(house), await freePort());
+  const folder = await buildCopilotKit();
+  const urls = {};
+  const servers = [page];
+  for (const route of new Set(Object.values(pydanticAi.COPILOTKIT).map(({ route }) => route))) {
+    const served = await serveCopilotKit(folder, house, route);
+    urls[route] = served.url;
+    servers.push(served);
+  }
+  const scenes = names.map((name) => {
+    const { route, play: scene } = AGENT_SCENES[name];
+    const byUseChat = `${page.resolvedUrls.local[0]}?api=/as/aisdk/to/${route}`;
+    const url = name in pydanticAi.USECHAT ? byUseChat : urls[route];
+    return { name: `pydantic-ai ${name}`, url, scene: (shown) => scene(shown, house) };
+  });
+  await play(browser, scenes);
+  await Promise.all(servers.map((server) => server.close()));
+  await house.close();
 }
 
 async function takePicture(browser, base) {
@@ -207,6 +258,7 @@ async function main() {
   const browser = await openBrowser(chromium);
   await talkByUseChat(browser, demo, port);
   await talkByCopilotKit(browser, demo);
+  await talkToPydanticAi(browser);
   await browser.close();
   const status = await demo.stop();
   if (status !== 0) fail(`the demo ended with status ${status}\n${demo.tail.join("\n")}`);
