@@ -36,6 +36,19 @@ def test_the_documentation_quotes_first_what_was_run(
     assert page.index(quoted) < page.index("\n## Conversations")
 
 
+@pytest.mark.parametrize(("language", "file"), [("py", "agent.py"), ("toml", "dragoman.toml")])
+def test_the_documentation_quotes_the_agent_that_both_pages_talk_to(
+    language: str, file: str
+) -> None:
+    page = (DIALECTS / "agui.md").read_text(encoding="utf-8")
+    quoted = re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert quoted == [(EXAMPLES / "pydantic-ai" / file).read_text(encoding="utf-8")]
+    driver = (PEERS / "pydantic-ai.mjs").read_text(encoding="utf-8")
+    assert '"docs/examples/pydantic-ai"' in driver
+    assert '"agent:app"' in driver
+    assert '"dragoman.toml"' in driver
+
+
 def test_the_page_runs_the_component_and_the_browser_runs_the_page() -> None:
     main = (EXAMPLES / "usechat" / "src" / "main.jsx").read_text(encoding="utf-8")
     assert "<OwnPage />" in main

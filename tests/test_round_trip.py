@@ -131,14 +131,15 @@ def asked_for(raw: list[ev.Event]) -> Iterator[ev.Event]:
         given = {**at, "face": DIALECT, "details": {DIALECT: notes}}
         taken = ev.InputSettled(outcome="taken", thread_id=ev.MAIN, command_id=at["command_id"])
         if isinstance(event, ev.InteractionResolved):
-            answer = {"request_id": event.request_id}
+            answer: dict[str, Any] = {"request_id": event.request_id}
             yield ev.InputAccepted(kind="answer", **answer, **given)
             yield from (ev.InteractionAnswered(**answer, **at), taken, event)
         else:
-            said = {"content": (ev.Text(text="Go."),), "message_id": at["command_id"]}
+            content = (ev.Text(text="Go."),)
+            said: dict[str, Any] = {"content": content, "message_id": at["command_id"]}
             yield ev.InputAccepted(kind="message", **said, **given)
             yield from (taken, event)
-            of = {"turn_id": event.turn_id, "command_id": at["command_id"]}
+            of: dict[str, Any] = {"turn_id": event.turn_id, "command_id": at["command_id"]}
             yield ev.MessageReceived(thread_id=ev.MAIN, **said, **of)
 
 
