@@ -35,6 +35,7 @@ PUBLIC_HOSTS = {
     "opentelemetry.io": "the standard whose variables we name",
     "www.w3.org": "the name of the format of pictures",
     "hermes-agent.nousresearch.com": "the documentation of a peer, in its own recorded words",
+    "docs.langchain.com": "where the library explains its errors, in its own recorded words",
     "errors.pydantic.dev": "where the library explains its errors, in its own recorded words",
     "api.anthropic.com": "the public service whose dialect is managed-agents",
 }

@@ -8,6 +8,7 @@ turns. `OUTCOMES` and `_said` hold what MAPPING.md declares of the rest.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -161,9 +162,11 @@ def _said(entry: ev.Entry, dialect: str, calls: dict[str, str]) -> tuple[Any, ..
         case ev.ToolCalled() as event:
             return event.TYPE, calls[event.call_id], event.name, event.input
         case ev.ToolReturned() as event:
-            # AG-UI has no place for a failure.
-            is_error = event.is_error and dialect != "agui"
-            return event.TYPE, calls[event.call_id], event.output, is_error
+            if dialect == "agui":
+                # It has no place for a failure, and only JSON as text.
+                text = event.output if isinstance(event.output, str) else json.dumps(event.output)
+                return event.TYPE, calls[event.call_id], text
+            return event.TYPE, calls[event.call_id], event.output, event.is_error
         case ev.InteractionRequested() as event:
             # These name the request of a call by the call (Herm page, section 4.5).
             by_call = dialect in ("herm", "managed-agents")

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-# "test" is no model: it needs no key, and calls every tool at once.
+# "test" plays a model: it needs no key, and calls every tool at once.
 agent = Agent(os.environ.get("MODEL", "test"), output_type=[str, DeferredToolRequests])
 
 
