@@ -1,4 +1,4 @@
-"""What a session keeps of a conversation for a backend that remembers nothing, and how it is sent."""
+"""What is kept of a conversation for a backend that remembers nothing, and how it is sent."""
 
 from __future__ import annotations
 
@@ -289,9 +289,7 @@ def test_calls_of_one_answer_are_in_one_message() -> None:
 
 
 def test_a_result_may_say_what_the_call_was_given() -> None:
-    said = heard(
-        called("c1", input=None, input_known=False), returned("c1", input={"to": "ann"})
-    )
+    said = heard(called("c1", input=None, input_known=False), returned("c1", input={"to": "ann"}))
     (call,) = sent(said.exchanges)[0]["toolCalls"]
     assert call["function"]["arguments"] == '{"to":"ann"}'
 

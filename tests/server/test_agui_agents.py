@@ -30,7 +30,7 @@ HOLD = "hold"
 
 class Agent:
     """An agent that plays its `scripts` one after the other. `runs` are what it was asked, `left`
-    the ids of the runs whose client went, `over` those that were played whole."""
+    the ids of the runs whose client went."""
 
     def __init__(self) -> None:
         self.scripts: list[list[Event | str]] = []
@@ -87,7 +87,6 @@ async def first(alone: Alone, message: str = "Hello") -> tuple[Any, Session]:
     """Begin a session with a message."""
     session = await alone.eve().create(message)
     return session, await alone.live(session.session_id)
-
 
 
 async def log_of(alone: Alone, session: Any, kind: type[Any]) -> list[Any]:
@@ -250,7 +249,7 @@ async def act(alone: Alone, session_id: str) -> None:
     session = client.attach(session_id)
     while True:
         live = await alone.live(session_id)
-        await until(lambda: asks_anew(live) or idle(live))
+        await until(functools.partial(rests, live))
         log = await alone.log(session_id)
         if not any(isinstance(event, ev.InputAccepted) for event in log):
             await session.send("Hello")
@@ -259,6 +258,10 @@ async def act(alone: Alone, session_id: str) -> None:
             await session.respond(open_[0], "approve")
         elif idle(live):
             return
+
+
+def rests(live: Session) -> bool:
+    return asks_anew(live) or idle(live)
 
 
 def asks_anew(live: Session) -> bool:

@@ -187,7 +187,9 @@ class Session(Played):
         self.take(self.codec.closed(call, CloseReason.STOPPED, self.now))
         self.due()
 
-    def respond(self, call: Call | None, status: int, body: Any, kind: str = "application/json") -> None:
+    def respond(
+        self, call: Call | None, status: int, body: Any, kind: str = "application/json"
+    ) -> None:
         """Answer a run with a whole answer."""
         assert call is not None
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -260,9 +260,7 @@ def test_what_never_left_is_refused_and_what_may_have_left_has_failed() -> None:
     assert session.last(ev.TurnEnded).outcome == "failed"
 
 
-@each(
-    ("reason", "words"), [(CloseReason.ENDED, runs.INCOMPLETE), (CloseReason.LOST, runs.BROKEN)]
-)
+@each(("reason", "words"), [(CloseReason.ENDED, runs.INCOMPLETE), (CloseReason.LOST, runs.BROKEN)])
 def test_a_body_without_the_end_of_its_run_fails_the_turn(reason: Any, words: str) -> None:
     session = Session()
     session.ask()

@@ -454,7 +454,12 @@ def test_a_call_has_the_value_that_its_agent_wants_back() -> None:
 
 
 def test_chunks_of_a_call_need_no_boundaries() -> None:
-    chunk = {"type": "TOOL_CALL_CHUNK", "toolCallId": "c1", "toolCallName": "mail", "delta": '{"to"'}
+    chunk = {
+        "type": "TOOL_CALL_CHUNK",
+        "toolCallId": "c1",
+        "toolCallName": "mail",
+        "delta": '{"to"',
+    }
     session = ran(
         {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m1", "delta": "Wait."},
         chunk,
