@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 import socket
@@ -72,7 +73,14 @@ async def say(http: Http, url: str, line: bytes) -> None:
         assert response.status < 300, await response.text()
 
 
+async def ask_agui(http: Http, url: str) -> tuple[bytes, bytes]:
+    messages = [{"id": "u-1", "role": "user", "content": "script: tool"}]
+    body = {"threadId": "t", "runId": "r", "messages": messages}
+    return b"POST /", json.dumps(body).encode()
+
+
 ASK: dict[str, Callable[[Http, str], Awaitable[tuple[bytes, bytes]]]] = {
+    "agui": ask_agui,
     "engine": ask_engine,
     "eve": ask_eve,
     "herm": ask_herm,
@@ -120,6 +128,7 @@ async def opened(dialect: str, fault: Fault | None) -> AsyncIterator[Line]:
     """A stream of a backend whose streams have a fault, behind its request."""
     faulty = found(dialect)
     assert faulty is not None, lacking(dialect)
+    assert dialect in ASK, f"tests/test_scripted_faults.py: write in `ASK` how `{dialect}` is asked"
     plan = {} if fault is None else {(faulty.stream, 1): fault}
     app = BACKENDS[dialect](ScriptedOptions(pace=0.0, faults=Faults(plan)))
     async with served(app) as url, aiohttp.ClientSession() as http:

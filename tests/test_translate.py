@@ -157,6 +157,14 @@ def test_the_session_is_named_by_the_option_then_by_the_body_then_by_us() -> Non
     )
 
 
+def test_a_frame_names_its_session_by_a_member_of_its_dialect() -> None:
+    named = '"sessionId":"s-1","task_id":"t-1"'
+    body = f'data: {{"id":"e1","type":"session.status_running",{named},"payload":{{}}}}\n\n'
+    for dialect, wanted in (("herm", "s-1"), ("engine", "t-1")):
+        source = make_source(dialect, TranslateOptions())
+        assert {entry.session_id for entry in read(source, [body.encode()])} == {wanted}
+
+
 def test_a_body_that_names_its_session_in_its_last_frame_is_read_whole() -> None:
     entries = canonical((ENGINE / "07b-replay-after.sse").read_bytes())
     assert {entry.session_id for entry in entries} == {"migr-51"}

@@ -9,7 +9,7 @@ from tests.agui.recorded import GOLDEN, RECORDED, REPOSITORY, name_of, read, req
 from tests.support.agui_client import Applied, Checker, split
 from tests.support.each import each
 
-BODIES = sorted(RECORDED.rglob("*.sse"))
+BODIES = sorted(RECORDED.rglob("*.response.sse"))
 CUT = {"copilotkit-1.75/stop/01.response.sse"}
 """Where the client closed the connection."""
 

@@ -218,7 +218,7 @@ async def test_an_answer_that_is_refused_for_what_it_is_can_be_given_again(kind:
         assert resolved(inward) == ["approved"]
 
 
-@pytest.mark.parametrize("kind", [k for k in BACKENDS if k != ENGINE], ids=str)
+@pytest.mark.parametrize("kind", [kind for kind in BACKENDS if can_be_stopped(kind)], ids=str)
 async def test_a_turn_that_was_ended_here_is_over_though_its_backend_goes_on(kind: Kind) -> None:
     async with Inward(kind) as inward:
         await bring(inward, "running")

@@ -87,6 +87,8 @@ class BackendProperties:
         servers: whether it tells the server of a tool apart from the tool's name.
         sizes: whether it tells how much a compaction has saved.
         child_tools: whether it shows the tools of its child agents.
+        results: whether its agent gives structured results without being given a schema.
+        lost: words of what is said when its stream cannot be had again.
         probed: the routes that `dragoman check` asks of one that is new, as its scripted backend
             calls them.
         probed_stream: whether one of them is a stream.
@@ -127,6 +129,8 @@ class BackendProperties:
     servers: bool = False
     sizes: bool = True
     child_tools: bool = False
+    results: bool = False
+    lost: str = "takes no connection"
 
     probed: tuple[str, ...]
     probed_stream: bool = False

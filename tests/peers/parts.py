@@ -1,7 +1,7 @@
 """Plays all parts of `make peers`: `run.sh` without the name of a part calls it.
 
-`servers`, `clients`, `services` and `hermes` wait more than they compute, so others are played
-beside them. What a part needs is installed while others are played. The output of a part is printed
+`servers`, `clients`, `services`, `hermes` and `agents` wait more than they compute, so others are
+played beside them. What a part needs is installed while others are played. The output of a part is printed
 when it ends; on a terminal a line counts until then. Ctrl-C ends all.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 LANES = (
     ("servers",),
-    ("clients", "page", "services", "hermes"),
+    ("clients", "page", "services", "hermes", "agents"),
     ("terminal", "agui", "aisdk", "sdks"),
 )
 SCRIPT = Path(__file__).with_name("run.sh")

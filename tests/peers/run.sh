@@ -5,10 +5,11 @@
 # In `sdks` the vendor's SDKs of Claude Managed Agents do, Python and TypeScript.
 # In `services` Dragoman drives a third party's server of Claude Managed Agents.
 # In `hermes` a Hermes Agent tells Dragoman what it does, and waits for decisions.
+# In `agents` Dragoman drives agents of five frameworks that speak AG-UI.
 # In `page` the pages of docs/examples are used in Chromium, which apt-get installs.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|services|hermes|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
+# Usage: run.sh [clients|terminal|servers|services|hermes|agents|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
 # run.sh install PART only installs what a part needs.
 set -eu
 
@@ -19,7 +20,7 @@ if [ "${1-}" = install ]; then
 fi
 part=all
 case ${1-} in
-    clients | terminal | servers | services | hermes | agui | aisdk | sdks | page)
+    clients | terminal | servers | services | hermes | agents | agui | aisdk | sdks | page)
         part=$1
         shift
         ;;
@@ -183,6 +184,10 @@ install_part() {
             aisdk_clients
             managed_agents_python
             ;;
+        agents)
+            install_python servers/ag-ui
+            copy "$cache/servers/ag-ui" "$peers/servers/ag-ui/"*.py
+            ;;
         agui)
             copy "$cache/agui" "$peers/agui/"*.mjs
             for client in clients copilotkit react assistant-ui; do
@@ -235,6 +240,9 @@ play_part() {
             ;;
         hermes)
             "$python" -m tests.peers.hermes --node "$node" --cache "$cache" "$@" || failed=1
+            ;;
+        agents)
+            "$python" -m tests.peers.agents --cache "$cache" "$@" || failed=1
             ;;
         agui | aisdk)
             "$node" "$cache/$part/clients/verify.mjs" "$root/fixtures/golden" || failed=1

@@ -24,6 +24,7 @@ from proxy.app.app import create_app
 from proxy.app.server import opened_sessions
 from proxy.config.settings import BackendSettings, Settings
 from proxy.journal.base import Journal
+from proxy.scripted.agui import AGUI, create_agui_app
 from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.herm import HERM, create_herm_app
@@ -72,6 +73,7 @@ KNOWN: Mapping[str, Known] = {
     "herm": Known(create_herm_app, HERM, needed={"create": {"agent": "agent_K4"}}),
     "eve": Known(create_eve_app, EVE),
     "engine": Known(create_engine_app, ENGINE, header="X-Engine-Key", scheme=""),
+    "agui": Known(create_agui_app, AGUI),
     "managed-agents": Known(
         create_managed_agents_app,
         MANAGED_AGENTS,

@@ -86,10 +86,32 @@ def _managed_agents_asks(n: int) -> bytes:
     return _managed_agents(n, "agent.tool_use", **used)
 
 
+def _agui(**data: Any) -> bytes:
+    return b"data: %b\n\n" % json.dumps(data).encode()
+
+
+def _agui_calls(n: int) -> bytes:
+    name = {"toolCallId": f"m{n}"}
+    begun = _agui(type="TOOL_CALL_START", toolCallName="bash", **name)
+    return (
+        begun
+        + _agui(type="TOOL_CALL_ARGS", delta="{}", **name)
+        + _agui(type="TOOL_CALL_END", **name)
+    )
+
+
+def _agui_children(n: int) -> bytes:
+    return _agui(type="SUBAGENT_STARTED", subagentRunId=f"m{n}", name="r")
+
+
 _FRAMES: Mapping[tuple[str, str], Callable[[int], bytes]] = {
     ("herm", "ManyCalls"): _herm_calls,
     ("herm", "ManyChildren"): _herm_children,
     ("herm", "ManyAsks"): _herm_asks,
+    ("agui", "ManyCalls"): _agui_calls,
+    ("agui", "ManyChildren"): _agui_children,
+    # What it asks comes with the end of its run.
+    ("agui", "ManyAsks"): _agui_calls,
     ("engine", "ManyCalls"): _engine_calls,
     # It has no children.
     ("engine", "ManyChildren"): _engine_calls,

@@ -71,7 +71,7 @@ def pending(s: AguiClientState, call_ids: list[str], seen: AguiEvent) -> list[ev
                 prompt=f"Run `{call.name}` and give its result.",
                 freeform=True,
                 call_id=call_id,
-                details={"tool": call.name},
+                details=s.details_of(call_id),
                 native=_of_run(s, seen.native),
             )
         )
@@ -89,15 +89,25 @@ def _of_run(s: AguiClientState, native: ev.NativeRef) -> ev.NativeRef:
 
 
 def asked_calls(name: str, payload: Mapping[str, Any]) -> list[str]:
-    """Return the calls that an event asks a person about."""
+    """Return the calls that an event asks a person's yes for. One that asks a question itself has
+    begun."""
     found: list[Any] = []
     match payload:
         case {"outcome": {"interrupts": list(interrupts)}} if name == "RUN_FINISHED":
             found = interrupts
         case {"name": wire.ON_INTERRUPT, "value": value} if name == "CUSTOM":
             found = [parsed(value) if isinstance(value, str) else value]
-    named = [name_of(one.get("toolCallId")) for one in found if isinstance(one, dict)]
+    asked = [one for one in found if isinstance(one, dict) and _is_approval(one)]
+    named = [name_of(one.get("toolCallId")) for one in asked]
     return [call_id for call_id in named if call_id is not None]
+
+
+def _is_approval(one: Mapping[str, Any]) -> bool:
+    """Say whether an interrupt wants a yes or a no: its schema says so, or where it has none its
+    reason."""
+    members = _members(one.get("responseSchema"))
+    plain = not members and not _choices(one.get("responseSchema"), members)
+    return "approved" in members or (plain and name_of(one.get("reason")) in _APPROVALS)
 
 
 def parsed(text: str) -> Any:
@@ -120,8 +130,7 @@ def _request(
     call_id = name_of(one.get("toolCallId"))
     if call_id not in s.calls:
         call_id = None
-    plain = not members and not choices
-    asked.yes_no = "approved" in members or (plain and name_of(one.get("reason")) in _APPROVALS)
+    asked.yes_no = _is_approval(one)
     asked.kind = "approval" if asked.yes_no else "question"
     asked.call_id = call_id
     if not asked.yes_no and len(members) == 1:
@@ -143,7 +152,7 @@ def _request(
             options=options,
             freeform=asked.kind == "question" and not (choices and _closed(schema, members)),
             call_id=call_id,
-            details=None if call_id is None else {"tool": s.calls[call_id].name},
+            details=None if call_id is None else s.details_of(call_id),
             native=_of_run(s, native),
             extra=rest_of(one, _KNOWN),
         )

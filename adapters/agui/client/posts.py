@@ -158,8 +158,16 @@ def refusal(response: Response) -> ev.ErrorInfo:
             return raw.refused(response, None, _placed(words, place))
         case {"detail": [{"msg": str(words), "loc": list(place)}, *_]}:
             return raw.refused(response, None, _placed(words, place))
+        case None if _is_plain(response):
+            return raw.refused(response, None, response.body.decode("utf-8", "replace"))
         case _:
             return raw.quoted(response)
+
+
+def _is_plain(response: Response) -> bool:
+    """Say whether an answer is a line for people, as frameworks write one."""
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind == "text/plain" and 0 < len(response.body) <= 1024
 
 
 def _placed(words: str, place: list[Any]) -> str:

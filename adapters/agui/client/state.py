@@ -17,6 +17,9 @@ from adapters.model.stored import adapter_of
 
 Kind = Literal["text", "reasoning"]
 
+KEPT_BYTES = 256 * 1024
+"""Bytes of the inputs of open calls that are remembered, for what is asked about them. Ours."""
+
 RESULT_HOLD_MS = 250
 """How long the result of a call waits for what says more of it: that it has failed, or what the
 call was given. Ours."""
@@ -36,13 +39,16 @@ class Interrupt(GatheredRequest):
 
 @dataclasses.dataclass(slots=True)
 class OpenCall:
-    """A call without result. `told` says that the log has it, `known` that it has its input."""
+    """A call without result. `told` says that the log has it, `known` that it has its input, which
+    is kept where there is room for it."""
 
     name: str
     parent: str | None = None
     told: bool = False
     known: bool = False
     args: Annotated[list[str], NOT_STORED] = dataclasses.field(default_factory=list)
+    input: Annotated[Any, NOT_STORED] = None
+    size: Annotated[int, NOT_STORED] = 0
     opaque: Annotated[str | None, NOT_STORED] = None
 
 
@@ -99,6 +105,11 @@ class AguiClientState:
     result: Annotated[HeldResult | None, NOT_STORED] = None
     # In the place: it changes with every delta.
     block: Annotated[OpenBlock, NOT_STORED] = dataclasses.field(default_factory=OpenBlock)
+
+    def details_of(self, call_id: str) -> dict[str, Any]:
+        """Return what a request about a call says of it."""
+        call = self.calls[call_id]
+        return {"tool": call.name, **({"input": call.input} if call.size else {})}
 
     def dump(self) -> bytes:
         """Return what is stored of it, as JSON: all but the block."""

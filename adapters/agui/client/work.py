@@ -6,7 +6,14 @@ from typing import Any
 
 from adapters.agui import wire
 from adapters.agui.client import turns
-from adapters.agui.client.state import AguiClientState, AguiEvent, HeldResult, Kind, OpenCall
+from adapters.agui.client.state import (
+    KEPT_BYTES,
+    AguiClientState,
+    AguiEvent,
+    HeldResult,
+    Kind,
+    OpenCall,
+)
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.wire.errors import cut
@@ -187,6 +194,8 @@ def _called(s: AguiClientState, call_id: str, native: ev.NativeRef) -> list[ev.E
     text = "".join(call.args)
     value, known = _arguments(text)
     call.told, call.known = True, known
+    if known and len(text) + sum(one.size for one in s.calls.values()) <= KEPT_BYTES:
+        call.input, call.size = value, len(text)
     call.args.clear()
     extra: dict[str, Any] = {}
     if call.parent is not None:

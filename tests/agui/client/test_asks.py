@@ -56,7 +56,7 @@ def test_an_approval_pauses_the_turn_about_its_call() -> None:
     session.run(*text("Wait."), *called(), interrupted(approval("int-1", "c1")))
     asked = session.last(ev.InteractionRequested)
     assert (asked.request_id, asked.kind, asked.prompt) == ("int-1", "approval", "int-1?")
-    assert (asked.call_id, asked.details) == ("c1", {"tool": "mail"})
+    assert (asked.call_id, asked.details) == ("c1", {"tool": "mail", "input": {"to": "ann"}})
     assert [(one.id, one.decision, one.scope) for one in asked.options] == [
         ("approve", "allow", "once"),
         ("deny", "deny", None),

@@ -454,12 +454,8 @@ def test_a_call_has_the_value_that_its_agent_wants_back() -> None:
 
 
 def test_chunks_of_a_call_need_no_boundaries() -> None:
-    chunk = {
-        "type": "TOOL_CALL_CHUNK",
-        "toolCallId": "c1",
-        "toolCallName": "mail",
-        "delta": '{"to"',
-    }
+    call = {"toolCallId": "c1", "toolCallName": "mail"}
+    chunk = {"type": "TOOL_CALL_CHUNK", **call, "delta": '{"to"'}
     session = ran(
         {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m1", "delta": "Wait."},
         chunk,
