@@ -1,5 +1,4 @@
-"""What a session keeps of a conversation for a backend that remembers nothing, and how that is
-sent."""
+"""What is kept of a conversation for a backend that remembers nothing, and how it is sent."""
 
 from __future__ import annotations
 

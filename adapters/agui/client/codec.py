@@ -364,7 +364,9 @@ class AguiClient(ClientCodec):
             return []
         s.runs.current = Run(str(payload.get("runId") or ""), begun=True)
         out: list[ev.Event] = []
-        for request_id in list(s.asks.open):
+        for request_id, asked in list(s.asks.open.items()):
+            if asked.form == "tool":
+                s.calls.pop(request_id, None)
             found = s.asks.resolve(request_id, s.turn)
             if found is not None:
                 out.append(found.event)

@@ -177,6 +177,15 @@ def test_the_next_run_of_a_recording_goes_on_with_a_paused_turn() -> None:
     assert len(session.of(ev.TurnStarted)) == len(session.of(ev.TurnEnded)) == 1
 
 
+def test_the_next_run_of_a_recording_has_the_result_that_was_waited_for() -> None:
+    session = Session()
+    session.ask()
+    session.feed({"type": "RUN_STARTED"}, *called(), SUCCESS)
+    session.feed({"type": "RUN_STARTED"}, *text("Done."), SUCCESS)
+    assert len(session.of(ev.InteractionRequested)) == 1
+    assert session.last(ev.TurnEnded).outcome == "completed"
+
+
 def test_what_follows_the_end_of_a_run_means_nothing() -> None:
     session = ran(*text("Hi"))
     before = len(session.events)
@@ -575,6 +584,17 @@ def test_results_that_only_a_snapshot_has_are_told() -> None:
     assert texts(session) == ["Wait. ", "Done."]
     assert [one.output for one in session.of(ev.ToolReturned)] == ["sent"]
     assert session.last(ev.TurnEnded).outcome == "completed"
+
+
+def test_a_result_that_only_the_last_snapshot_has_stands_behind_its_call() -> None:
+    """As a LangGraph tells of a tool that has failed."""
+    user = {"id": "k1", "role": "user", "content": "Hello"}
+    tool = {"id": "y", "role": "tool", "toolCallId": "c1", "content": "Broke."}
+    session = ran(*called(), snapshot(user, OWNER, tool))
+    order = [one for one in session.types() if one.startswith("tool.")]
+    assert order == ["tool.input_delta", "tool.called", "tool.returned"]
+    assert session.last(ev.ToolCalled).permission == "allow"
+    assert not session.normalizer.repairs
 
 
 def test_a_text_and_a_call_that_only_a_snapshot_has_are_told_once() -> None:
