@@ -160,6 +160,7 @@ _RULES: Mapping[str, Callable[[Conversation, Any], None]] = {
     "reasoning.completed": Conversation._completed,
     "tool.called": Conversation._work,
     "tool.returned": Conversation._work,
+    "result.produced": Conversation._work,
     "context.cleared": Conversation._cleared,
 }
 

@@ -135,6 +135,9 @@ class _MessageWriter:
                 self._call(event)
             case ev.ToolReturned():
                 self._result(event)
+            case ev.ResultProduced() if event.native and event.native.dialect != wire.DIALECT:
+                # That of another backend: an agent's own stands in no message.
+                self._add("assistant", "result", format_json(event.value).decode())
 
     def _user(self, name: str, content: Sequence[ev.Content]) -> None:
         if self._files:
