@@ -37,6 +37,8 @@ from adapters.serving.members import MAX_PARTS, digest_of, name_of, refuse
 from adapters.serving.messages import OmittedMessage, PersonMessage, choose, read
 from adapters.wire.errors import DragomanError, ErrorCode
 
+EncoderT = TypeVar("EncoderT", bound=Any)
+
 HEARTBEAT = b": keep-alive\n\n"
 """A comment, which clients skip."""
 
@@ -89,6 +91,20 @@ class ConversationBody:
             policy="reject",
             client_context=list(self.context) if new else None,
         )
+
+
+def said_again(
+    message: SendMessage, words: Sequence[PersonMessage], seen: SessionView[EncoderT]
+) -> SendMessage:
+    """Return a message that takes the place of one that was said before, under the same id, where
+    the backend answers again from there. Others hear it once more, behind all that was said."""
+    inputs: Mapping[str, str] = seen.encoder.state.inputs.heard.inputs
+    before = inputs.get(words[-1].id) if len(words) == 1 and seen.backend.rewinds else None
+    if before is None:
+        return message
+    instead = message.model_copy(update={"retry_of": before})
+    # What was said long ago may be forgotten.
+    return message if seen.refusal(instead) is not None else instead
 
 
 CommandT = TypeVar("CommandT", SendMessage, AnswerInteraction)
@@ -165,7 +181,6 @@ def words_of(
 # The route.
 
 GivenT = TypeVar("GivenT", bound=ConversationBody)
-EncoderT = TypeVar("EncoderT", bound=Any)
 
 
 def is_of_page(incoming: Incoming) -> bool:
