@@ -73,7 +73,7 @@ def create_agent(key: str, pace: float) -> web.Application:
 
 @pytest.fixture(autouse=True)
 def known() -> Iterator[None]:
-    with patch.dict(KNOWN, {"agui": Known(create_agent, AGENT)}):  # type: ignore[arg-type]
+    with patch.dict(KNOWN, {"agui": Known(create_agent, AGENT)}):
         yield
 
 
