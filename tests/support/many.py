@@ -92,7 +92,8 @@ def _agui(**data: Any) -> bytes:
 
 def _agui_calls(n: int) -> bytes:
     name = {"toolCallId": f"m{n}"}
-    begun = _agui(type="TOOL_CALL_START", toolCallName="bash", **name)
+    parent = f"an answer of the model, which is long enough to be found, {n}"
+    begun = _agui(type="TOOL_CALL_START", toolCallName="bash", parentMessageId=parent, **name)
     return (
         begun
         + _agui(type="TOOL_CALL_ARGS", delta="{}", **name)
