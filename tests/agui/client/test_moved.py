@@ -1,4 +1,4 @@
-"""A session that was moved to an AG-UI agent: what was said elsewhere is part of its conversation."""
+"""A session that was moved to an AG-UI agent: what was said before is part of its conversation."""
 
 from __future__ import annotations
 
