@@ -22,7 +22,7 @@ from adapters.agui.interactions import ResumeEntry
 from adapters.contract.faces.files import is_data_url, media_type_of
 from adapters.model.events import Content, Event, File, FileId, Text, Url
 from adapters.serving import messages as said
-from adapters.serving.conversation import Conversation, last_words, reads, words_of
+from adapters.serving.conversation import ConversationBody, last_words, reads, words_of
 from adapters.serving.members import (
     MAX_PARTS,
     NAME_LIMIT,
@@ -51,7 +51,7 @@ class ToolMessage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RunInput(Conversation):
+class RunInput(ConversationBody):
     """What the body of a run says. `results` are the messages of tools. `asked` is the id of the
     person's last message, where the last of all is the result of a call of the agent's."""
 

@@ -73,7 +73,7 @@ class Conversation:
         return None
 
     def before(self, message_id: str | None) -> list[Exchange]:
-        """Return what was said before a message, all where no name is given or it is not known."""
+        """Return what was said before a message; all of it, if there is no such message."""
         found = None if message_id is None else self.place_of(message_id)
         if found is None:
             return self.exchanges

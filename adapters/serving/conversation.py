@@ -51,7 +51,7 @@ PAGE = "page"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ConversationBody:
     """What a body with the whole conversation says.
 
     `words` are the messages of the person behind all of the agent's. `earlier` reads those of some
@@ -164,7 +164,7 @@ def words_of(
 
 # The route.
 
-GivenT = TypeVar("GivenT", bound=Conversation)
+GivenT = TypeVar("GivenT", bound=ConversationBody)
 EncoderT = TypeVar("EncoderT", bound=Any)
 
 

@@ -58,9 +58,8 @@ def may_have_arrived(error: UpstreamError) -> bool:
 class InboundReader:
     """Reads what the backend of one session says. `streams` are the tasks that read its threads.
 
-    `fraction` draws the jitter of waits; `patience` is the
-    configured one, where there is one, and `quiet` how long a turn may be silent until the
-    backend is asked, both in milliseconds.
+    `fraction` draws the jitter of waits; `patience` is the configured one, where there is one, and
+    `quiet` how long a turn may be silent until the backend is asked, both in milliseconds.
     """
 
     leg: BackendBinding
@@ -109,8 +108,7 @@ class InboundReader:
         self.streams.clear()
         self._timer, self._doubt_since = None, None
         self.leg = leg
-        self.codec = codec
-        self.upstream = upstream
+        self.codec, self.upstream = codec, upstream
         self.patience = patience
         self.watcher = Watcher(
             Watch(quiet),
@@ -163,8 +161,8 @@ class InboundReader:
         """Hear the whole answer of a call."""
         if self.log.held.active:
             response = self.log.held.response(response)
-        log = self.log
-        heard = self.codec.respond(call, response, log.time())
+        log, now = self.log, self.log.time()
+        heard = self.codec.respond(call, response, now)
         judge(self.upstream, self.codec, call, response, heard)
         log.hear(heard, answer=True)
         if call.command_ids and denies(response) and self.watcher.is_working:
@@ -246,10 +244,9 @@ class InboundReader:
 
     async def leave(self, call: Call) -> None:
         """Close the stream of a thread, or give up asking for it: so its backend is stopped."""
-        task = self.streams.get(call.thread_id)
-        if task is not None:
+        if (task := self.streams.get(call.thread_id)) is not None:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait([task])
         self.log.hear(self.codec.closed(call, CloseReason.STOPPED, self.log.time()), answer=True)
         self.callbacks.go_on()
 
@@ -315,8 +312,7 @@ class InboundReader:
     async def run(self, call: Call) -> UpstreamError | None:
         """Do one stream call from its head to its end; return why it could not be had or broke."""
         await self._disk()
-        codec, log = self.codec, self.log
-        opened = False
+        codec, log, opened = self.codec, self.log, False
         try:
             load = functools.partial(self._files, call)
             trace = self._trace(call)
@@ -359,9 +355,9 @@ class InboundReader:
         with self.watcher.reads(call.thread_id, stream):
             await stream.read(take)
         if stream.tail:
-            now, held = self.log.time(), self.log.held
+            held = self.log.held
             tail = held.data(stream.tail) if held.active else stream.tail
-            self.log.hear(self.codec.garbage(call, tail, TORN, now))
+            self.log.hear(self.codec.garbage(call, tail, TORN, self.log.time()))
 
     async def receive(self, frame: bytes) -> None:
         """Take what the backend sends by itself."""
