@@ -148,8 +148,8 @@ class ClientCodec(StoredType, abc.ABC):
     conversation."""
 
     conversation: Conversation | None = None
-    """What was said so far, where the backend does not remember it: whoever drives the codec folds
-    the log into it."""
+    """What was said so far, where the backend does not remember it: who drives the codec folds the
+    log into it."""
 
     wake_at: int | None = None
     """When `tick` wants to be called (Unix milliseconds), or None."""

@@ -189,7 +189,7 @@ class AguiClient(ClientCodec):
         if run is None:
             return []
         if 200 <= response.status < 300:
-            # A run, of which nothing can be read.
+            # A run, but nothing of it can be read.
             kind = response.headers.get("Content-Type", "").partition(";")[0][:80]
             words = f"The agent answered with `{kind}` and not with an event stream."
             return self.opened(call, response, now) + self._cut(

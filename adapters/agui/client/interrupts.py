@@ -131,6 +131,8 @@ def _request(
     if call_id not in s.calls:
         call_id = None
     asked.yes_no = _is_approval(one)
+    # One whose schema has no place for a reason may refuse the whole answer for it.
+    asked.reason = not members or "reason" in members
     asked.kind = "approval" if asked.yes_no else "question"
     asked.call_id = call_id
     if not asked.yes_no and len(members) == 1:
@@ -227,7 +229,7 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
     payload: Any
     if asked.yes_no:
         payload = {"approved": _allows(command)}
-        if reason := command.reason or command.text:
+        if asked.reason and (reason := command.reason or command.text):
             payload["reason"] = reason
     elif command.option_ids:
         chosen = ", ".join(command.option_ids)

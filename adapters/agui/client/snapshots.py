@@ -70,7 +70,7 @@ def state(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 
 
 def _inputs(s: AguiClientState, found: list[Any]) -> list[ev.Event]:
-    """Take what calls were given, of which the stream has not said it whole: it goes with a call
+    """Take what calls were given, where the stream has not said all of it: it goes with a call
     that is held, for who is asked about it, else with its result."""
     wanted = {name for name, call in s.calls.items() if call.told and not call.known}
     held = s.result
