@@ -90,6 +90,8 @@ class SaidMessages:
     def settle(self, ids: Collection[str], event: InputSettled) -> None:
         """Record that messages came to nothing. One with an unknown fate is not said again by
         itself: the backend may have it."""
+        for name in ids:
+            self.inputs.pop(name, None)
         if event.outcome == "unknown" or not _passes(event):
             return
         self.ids = [known for known in self.ids if known not in ids]
