@@ -65,9 +65,15 @@ class RunInput(ConversationBody):
     members: Mapping[str, Any]
 
     def carried(self, dialect: str) -> Mapping[str, Any]:
-        """Return the members that an agent of this dialect takes as they are."""
-        ours = dialect == wire.DIALECT and self.members
-        return {wire.MEMBERS_OPTION: self.members} if ours else {}
+        """Return the state that the application shares, and the members that only an agent of this
+        dialect takes."""
+        if dialect != wire.DIALECT:
+            return {}
+        members = {name: value for name, value in self.members.items() if name != "state"}
+        found: dict[str, Any] = {}
+        if "state" in self.members:
+            found["shared_state"] = self.members["state"]
+        return {**found, "options": {wire.MEMBERS_OPTION: members}} if members else found
 
     @property
     def told(self) -> ToolMessage | None:

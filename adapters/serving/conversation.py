@@ -77,8 +77,8 @@ class ConversationBody:
         return digest_of(self.context)
 
     def carried(self, dialect: str) -> Mapping[str, Any]:
-        """Return what else the request has that backends of a dialect take as it is, which nobody
-        ignores then."""
+        """Return the fields of a command which have what else the request says, and that backends
+        of a dialect take; nobody ignores that then."""
         return {}
 
     def message_of(
@@ -111,8 +111,8 @@ CommandT = TypeVar("CommandT", SendMessage, AnswerInteraction)
 
 
 def with_members(command: CommandT, carried: Mapping[str, Any]) -> CommandT:
-    """Return a command with what goes on to the backend as it is."""
-    return command.model_copy(update={"options": dict(carried)}) if carried else command
+    """Return a command with what else goes on to the backend."""
+    return command.model_copy(update=carried) if carried else command
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ class AguiClient(ClientCodec):
         pieces = [*messages.written(before), *posts.said(command_id, command)]
         context = said.context if command.client_context is None else command.client_context
         options = said.options if command.options is None else command.options
-        return posts.run(self._thread, run, pieces, context=context, options=options)
+        state = said.shared_state if command.shared_state is None else command.shared_state
+        return posts.run(self._thread, run, pieces, context=context, options=options, state=state)
 
     def submit_answers(
         self,
@@ -134,6 +135,7 @@ class AguiClient(ClientCodec):
             pieces,
             context=said.context,
             options=said.options,
+            state=said.shared_state,
             resume=resume,
             command=command,
         )

@@ -124,6 +124,9 @@ HANDLERS: Mapping[str, _Handler] = {
     "TOOL_CALL_CHUNK": work.call_chunk,
     "TOOL_CALL_RESULT": work.call_result,
     "STATE_SNAPSHOT": snapshots.state,
+    "STATE_DELTA": snapshots.state_delta,
+    "ACTIVITY_SNAPSHOT": snapshots.activity,
+    "ACTIVITY_DELTA": snapshots.activity,
     "MESSAGES_SNAPSHOT": snapshots.messages,
     "CUSTOM": custom,
     # It repeats what the other events say, and is most of what a LangGraph sends.

@@ -94,6 +94,7 @@ def run(
     *,
     context: Any = None,
     options: Mapping[str, Any] | None = None,
+    state: Any = None,
     resume: Sequence[dict[str, Any]] = (),
     command: dict[str, Any] | None = None,
 ) -> Call:
@@ -107,7 +108,7 @@ def run(
         "threadId": thread,
         "runId": run.run_id,
         "protocolVersion": wire.PROTOCOL_VERSION,
-        "state": given.get("state", {}),
+        "state": {} if state is None else state,
         "tools": given.get("tools", []),
         "context": context_of(context),
         "forwardedProps": {} if props is None else props,
