@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from aiohttp import web
 
-from adapters.agui.client import messages
+from adapters.driving import transcript
 from adapters.model import events as ev
 from proxy.journal.base import Write
 from proxy.session import Session
@@ -113,7 +113,7 @@ async def test_to_stop_closes_the_connection_and_the_next_run_knows_what_was_sai
     assert agent.said == [
         ("user", "Hello"),
         ("assistant", "Working"),
-        ("tool", messages.INTERRUPTED),
+        ("tool", transcript.INTERRUPTED),
         ("user", "Again"),
     ]
     assert [one.outcome for one in await log_of(alone, session, ev.TurnEnded)][-1] == "completed"
@@ -132,7 +132,7 @@ async def test_a_stop_while_the_agent_asks_sends_it_nothing(run: Start[Alone]) -
     await session.send("Again")
     await until(lambda: len(agent.runs) == 2)
     await settled(live)
-    assert agent.said[-2:] == [("tool", messages.INTERRUPTED), ("user", "Again")]
+    assert agent.said[-2:] == [("tool", transcript.INTERRUPTED), ("user", "Again")]
     assert "resume" not in agent.runs[-1]
 
 
@@ -289,12 +289,12 @@ async def test_the_hundredth_turn_writes_as_much_as_the_second(
 ) -> None:
     made: list[str] = []
 
-    class Writer(messages._MessageWriter):
+    class Writer(transcript._TranscriptWriter):
         def take(self, event: ev.Event) -> None:
             made.append(event.TYPE)
             super().take(event)
 
-    monkeypatch.setattr(messages, "_MessageWriter", Writer)
+    monkeypatch.setattr(transcript, "_TranscriptWriter", Writer)
     journal = CountingJournal()
     alone = await run(journal)
     agent: Agent = alone.backend

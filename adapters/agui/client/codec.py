@@ -22,6 +22,7 @@ from adapters.driving import runs
 from adapters.driving.ledger import SentInput
 from adapters.driving.part import soonest
 from adapters.driving.runs import Run
+from adapters.driving.transcript import written
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -97,7 +98,7 @@ class AguiClient(ClientCodec):
         s.ledger.drop_message()
         s.ledger.expect(SentInput(command_id, command.KIND, command.content))
         before = said.before(command.edit_of or command.retry_of)
-        pieces = [*messages.written(before), *posts.said(command_id, command)]
+        pieces = [*written(messages.FORM, before), *posts.said(command_id, command)]
         context = said.context if command.client_context is None else command.client_context
         options = said.options if command.options is None else command.options
         state = said.shared_state if command.shared_state is None else command.shared_state
@@ -124,7 +125,8 @@ class AguiClient(ClientCodec):
         s.runs.current = run = Run(commands[0], commands, given)
         resume, command = interrupts.resume_of(s)
         said = self._said
-        pieces = messages.written(
+        pieces = written(
+            messages.FORM,
             said.exchanges,
             waiting=interrupts.waiting_calls(s),
             results=interrupts.results_of(s),

@@ -14,6 +14,7 @@ from adapters.agui.client import turns
 from adapters.agui.client.state import AguiClientState, AguiEvent, Interrupt
 from adapters.driving import runs
 from adapters.driving.asks import InteractionAnswer
+from adapters.driving.transcript import GivenResult
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.interactions import answer_of
@@ -255,10 +256,10 @@ def resume_of(s: AguiClientState) -> tuple[list[dict[str, Any]], dict[str, Any] 
     return resume, command
 
 
-def results_of(s: AguiClientState) -> dict[str, dict[str, Any]]:
+def results_of(s: AguiClientState) -> dict[str, GivenResult]:
     """Return the results that the application gave, by call."""
     return {
-        name: asked.reply
+        name: GivenResult(str(asked.reply.get("content", "")), "error" in asked.reply)
         for name, asked in s.asks.open.items()
         if asked.form == "tool" and asked.reply is not None
     }

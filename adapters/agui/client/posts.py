@@ -10,6 +10,7 @@ from multidict import CIMultiDict
 from adapters.agui import wire
 from adapters.agui.client import messages
 from adapters.driving.runs import Run
+from adapters.driving.transcript import system_text
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -79,7 +80,7 @@ def _check_blocks(content: Sequence[Any]) -> None:
 def said(command_id: str, command: cmd.SendMessage) -> list[bytes]:
     """Return the messages that a command says."""
     out: list[dict[str, Any]] = []
-    if words := messages.system_text(command.system):
+    if words := system_text(command.system):
         out.append({"id": f"{command_id}-system", "role": "system", "content": words})
     if command.content:
         parts = messages.parts_of(command.content)

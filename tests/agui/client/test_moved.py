@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.agui.client import AguiClient
-from adapters.agui.client.messages import INTERRUPTED
+from adapters.driving.transcript import INTERRUPTED
 from adapters.model import events as ev
 from adapters.model.conversation import Conversation
 from adapters.offline.moves import ConversationHistory, HandoverCodec
