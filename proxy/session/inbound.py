@@ -107,9 +107,7 @@ class InboundReader:
             task.cancel()
         self.streams.clear()
         self._timer, self._doubt_since = None, None
-        self.leg = leg
-        self.codec, self.upstream = codec, upstream
-        self.patience = patience
+        self.leg, self.codec, self.upstream, self.patience = leg, codec, upstream, patience
         self.watcher = Watcher(
             Watch(quiet),
             codec=codec,
@@ -250,9 +248,6 @@ class InboundReader:
         self.log.hear(self.codec.closed(call, CloseReason.STOPPED, self.log.time()), answer=True)
         self.callbacks.go_on()
 
-    def _wanted(self, thread_id: str) -> Call | None:
-        return next((c for c in self.codec.streams() if c.thread_id == thread_id), None)
-
     async def follow(
         self, thread_id: str, *, because: UpstreamError | None = None, behind: int = 0
     ) -> None:
@@ -273,12 +268,12 @@ class InboundReader:
         await log.named()
         told = False
         while True:
-            if self.scope.closed or (call := self._wanted(thread_id)) is None:
+            if self.scope.closed or (call := _wanted(codec, thread_id)) is None:
                 return
             before, opened_at = codec.position, log.time()
             heard = (codec.frames, log.seq)
             error = await self.run(call)
-            if self._wanted(thread_id) is None:
+            if _wanted(codec, thread_id) is None:
                 return
             now = log.time()
             because = error or because
@@ -448,3 +443,7 @@ class InboundReader:
         if self._timer is not None:
             self._timer.cancel()
         self.watcher.close()
+
+
+def _wanted(codec: ClientCodec, thread_id: str) -> Call | None:
+    return next((call for call in codec.streams() if call.thread_id == thread_id), None)
