@@ -79,6 +79,7 @@ WHOLE = {
     "type": "what command it is",
     "thread_id": "only children's are counted, and where the command is not about a child anyway",
     "options": "the extras of the frontend's own dialect",
+    "shared_state": "the application's own, for agents of the frontend's dialect",
     "content": "counted by its blocks",
     "policy": "kept by the session",
     "beside": "how answers and a message were sent, not what they say",
