@@ -198,7 +198,8 @@ class AguiClient(ClientCodec):
         error = posts.refusal(response)
         if response.status in (502, 504):
             # From something in between: the agent may be at work.
-            return self._cut(f"{error.message} Whether the agent began is not known.", error.code)
+            words = f"{error.message} Whether the agent began is not known."
+            return turns.cut(s, error.model_copy(update={"message": words}))
         s.runs.take()
         return self._refused(run, error)
 
