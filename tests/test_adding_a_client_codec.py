@@ -306,6 +306,11 @@ async def test_an_approval_is_allowed_and_denied(rig: Rig) -> None:
     asks = [event for event in log if isinstance(event, ev.InteractionRequested)]
     assert [call.permission for call in calls] == ["ask", "ask"]
     assert [ask.call_id for ask in asks] == [call.call_id for call in calls]
+    results = [event for event in log if isinstance(event, ev.ToolReturned)]
+    assert [result.status for result in results] == ["completed", "failed"]
+    # What the codec says obeys the laws as it is.
+    (session,) = rig.dragoman.sessions.cache
+    assert [rule for rule, times in session.repairs.items() if times] == []
 
 
 async def test_a_question_is_answered_from_a_frontend_of_another_dialect(rig: Rig) -> None:

@@ -1,5 +1,4 @@
-"""What a session keeps of a conversation for a backend that remembers nothing, and how that is
-sent."""
+"""What is kept of a conversation for a backend that remembers nothing, and how it is sent."""
 
 from __future__ import annotations
 
@@ -10,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from adapters.agui.client import messages
-from adapters.agui.client.messages import INTERRUPTED, written
+from adapters.agui.client.messages import FORM
+from adapters.driving import transcript
+from adapters.driving.transcript import INTERRUPTED, GivenResult, written
 from adapters.model import conversation
 from adapters.model import events as ev
 from adapters.model.conversation import HEARD, Conversation, Exchange
@@ -74,7 +74,8 @@ def heard(*events: ev.Event | list[ev.Event]) -> Conversation:
 
 
 def sent(exchanges: Sequence[Exchange], **options: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(b"[" + b",".join(written(exchanges, **options)) + b"]")
+    pieces = written(FORM, exchanges, **options)
+    found: list[dict[str, Any]] = json.loads(b"[%b]" % b",".join(pieces))
     return found
 
 
@@ -221,12 +222,12 @@ def test_the_oldest_exchanges_are_left_out(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_over_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
-    class Writer(messages._MessageWriter):
+    class Writer(transcript._TranscriptWriter):
         def take(self, event: ev.Event) -> None:
             made.append(event.TYPE)
             super().take(event)
 
-    monkeypatch.setattr(messages, "_MessageWriter", Writer)
+    monkeypatch.setattr(transcript, "_TranscriptWriter", Writer)
     said = Conversation()
     for number in range(20):
         for event in (*asked(f"k{number}"), answered("Yes.", f"m{number}")):
@@ -240,7 +241,7 @@ def test_what_is_over_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_call_has_a_result_or_waits() -> None:
     said = heard(asked("k1"), called("c1"), called("c2"), called("c3"))
-    found = sent(said.exchanges, waiting={"c1"}, results={"c2": {"content": "sunny"}})
+    found = sent(said.exchanges, waiting={"c1"}, results={"c2": GivenResult("sunny")})
     assert [(one["toolCallId"], one["content"]) for one in found[2:]] == [
         ("c2", "sunny"),
         ("c3", INTERRUPTED),
@@ -337,11 +338,11 @@ def shown(name: str, size: int) -> list[ev.Event]:
 
 
 def test_files_go_with_the_newest_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "FILES_BYTES", 100)
+    monkeypatch.setattr(transcript, "FILES_BYTES", 100)
     said = heard(shown("k1", 60), shown("k2", 60), shown("k3", 60))
 
     def with_files() -> list[bool]:
-        return [bool(_files(one)) for one in written(said.exchanges)]
+        return [bool(_files(one)) for one in written(FORM, said.exchanges)]
 
     assert with_files() == [False, False, True]
     assert with_files() == [False, False, True]
@@ -349,7 +350,7 @@ def test_files_go_with_the_newest_messages_only(monkeypatch: pytest.MonkeyPatch)
     for event in shown("k4", 500):
         said.hear(event)
     assert with_files() == [False, False, False, True]
-    kept = json.loads(written(said.exchanges)[0])["content"][0]
+    kept = json.loads(written(FORM, said.exchanges)[0])["content"][0]
     assert kept["type"] == "text"
     assert "a.png" in kept["text"]
 

@@ -224,6 +224,29 @@ def tool_progressed(w: RunWriter, event: ev.ToolProgressed) -> None:
     put_custom(w, "progress", {"toolCallId": event.call_id, "output": event.output})
 
 
+# What an agent shares with its application.
+
+
+def state_updated(w: RunWriter, event: ev.StateUpdated) -> None:
+    """Write the shared state, or what has changed of it."""
+    if event.patch is not None:
+        put(w, "STATE_DELTA", {"delta": list(event.patch)}, event.thread_id)
+    elif event.value is not None:
+        # Clients of 1.0 take a null for a state, and those before ignore it.
+        put(w, "STATE_SNAPSHOT", {"snapshot": event.value}, event.thread_id)
+
+
+def activity_updated(w: RunWriter, event: ev.ActivityUpdated) -> None:
+    """Write an activity, under the name that its agent gave it."""
+    named = {"messageId": event.activity_id, "activityType": event.kind}
+    if event.patch is not None:
+        put(w, "ACTIVITY_DELTA", {**named, "patch": list(event.patch)}, event.thread_id)
+    else:
+        more = {name: value for name, value in (event.extra or {}).items() if name == "replace"}
+        content = {"content": event.content or {}, **more}
+        put(w, "ACTIVITY_SNAPSHOT", {**named, **content}, event.thread_id)
+
+
 # What an agent of this dialect tells besides.
 
 

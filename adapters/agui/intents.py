@@ -16,7 +16,7 @@ from adapters.contract.faces import SessionView
 from adapters.model.commands import AnswerInteraction, AnyCommand
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
-from adapters.serving.conversation import Intent, with_members
+from adapters.serving.conversation import Intent, said_again, with_members
 from adapters.serving.members import refuse
 from adapters.serving.messages import OmittedMessage, PersonMessage, choose, fresh
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -38,7 +38,7 @@ def intent_of(given: RunInput, seen: SessionView[AguiEncoder]) -> Intent:
         message = given.message_of(words, seen.encoder.state.inputs.context)
         # What was said while something was asked comes behind the turn that asked.
         policy = "queue" if answers_ else "reject"
-        message = message.model_copy(update={"policy": policy})
+        message = said_again(message.model_copy(update={"policy": policy}), words, seen)
         commands.append(with_members(message, carried))
     notes = notes_of(given, words, left_out)
     if carried:

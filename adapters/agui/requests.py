@@ -22,7 +22,7 @@ from adapters.agui.interactions import ResumeEntry
 from adapters.contract.faces.files import is_data_url, media_type_of
 from adapters.model.events import Content, Event, File, FileId, Text, Url
 from adapters.serving import messages as said
-from adapters.serving.conversation import Conversation, last_words, reads, words_of
+from adapters.serving.conversation import ConversationBody, last_words, reads, words_of
 from adapters.serving.members import (
     MAX_PARTS,
     NAME_LIMIT,
@@ -51,7 +51,7 @@ class ToolMessage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RunInput(Conversation):
+class RunInput(ConversationBody):
     """What the body of a run says. `results` are the messages of tools. `asked` is the id of the
     person's last message, where the last of all is the result of a call of the agent's."""
 
@@ -65,9 +65,15 @@ class RunInput(Conversation):
     members: Mapping[str, Any]
 
     def carried(self, dialect: str) -> Mapping[str, Any]:
-        """Return the members that an agent of this dialect takes as they are."""
-        ours = dialect == wire.DIALECT and self.members
-        return {wire.MEMBERS_OPTION: self.members} if ours else {}
+        """Return the state that the application shares, and the members that only an agent of this
+        dialect takes."""
+        if dialect != wire.DIALECT:
+            return {}
+        members = {name: value for name, value in self.members.items() if name != "state"}
+        found: dict[str, Any] = {}
+        if "state" in self.members:
+            found["shared_state"] = self.members["state"]
+        return {**found, "options": {wire.MEMBERS_OPTION: members}} if members else found
 
     @property
     def told(self) -> ToolMessage | None:

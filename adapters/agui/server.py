@@ -150,4 +150,6 @@ _HANDLERS: dict[str, Callable[[RunWriter, Any], object]] = {
     "result.produced": content.result_produced,
     "usage.reported": content.count_tokens,
     "native": content.passed_on,
+    "state.updated": content.state_updated,
+    "activity.updated": content.activity_updated,
 }

@@ -79,9 +79,7 @@ of LangGraph and Mastra."""
 
 REASONING_CHUNK = "REASONING_MESSAGE_CHUNK"
 
-PASSED_ON = frozenset(
-    {"CUSTOM", "STATE_SNAPSHOT", "STATE_DELTA", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA"}
-)
+PASSED_ON = frozenset({"CUSTOM"})
 """Events of an agent that reach frontends as they came. What clients do not know ends their run."""
 
 MEMBERS_OPTION = "agui_members"

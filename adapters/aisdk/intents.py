@@ -13,7 +13,7 @@ from adapters.contract.faces import SessionView
 from adapters.model.commands import AnswerInteraction, AnyCommand
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
-from adapters.serving.conversation import Intent
+from adapters.serving.conversation import Intent, said_again
 from adapters.serving.members import refuse
 from adapters.serving.messages import OmittedMessage, PersonMessage, choose, fresh
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -55,7 +55,8 @@ def intent_of(given: ChatRequest, seen: SessionView[AisdkEncoder], *, declines: 
                 policy = "decline"
             else:
                 policy = "queue" if answers else "reject"
-            commands.append(message.model_copy(update={"policy": policy}))
+            message = said_again(message.model_copy(update={"policy": policy}), words, seen)
+            commands.append(message)
     notes = notes_of(given, words, left_out)
     notes.parts = len(commands)
     return Intent(commands, NOTES.write(notes))

@@ -16,7 +16,7 @@ from adapters.aisdk.interactions import PageAnswer
 from adapters.contract.faces.files import UNKNOWN_TYPE, is_data_url, media_type_of
 from adapters.model.events import Content, Event, File, FileId, Text, Url
 from adapters.serving import messages as said
-from adapters.serving.conversation import Conversation, last_words, reads, words_of
+from adapters.serving.conversation import ConversationBody, last_words, reads, words_of
 from adapters.serving.members import (
     MAX_PARTS,
     NAME_LIMIT,
@@ -34,7 +34,7 @@ _OWN = frozenset({"id", "messages", "message", "trigger", "messageId"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest(Conversation):
+class ChatRequest(ConversationBody):
     """What the body of a POST says. `alone` says that the last message came alone. `message` is the
     message of the agent that is to go on, which has `steps` steps; `given` is what may answer
     something in it, `older` that in the others."""

@@ -98,6 +98,12 @@ class Dialect:
         return "whose backends begin all sessions themselves" if self.receiver is not None else ""
 
     @property
+    def rewinds(self) -> bool:
+        """Say whether its backends answer again from any message: they remember nothing, so what
+        they are sent decides."""
+        return not getattr(self.client, "remembers", True)
+
+    @property
     def no_backends(self) -> str:
         """Say that it has no backends, where that is so."""
         if self.only != "frontends":

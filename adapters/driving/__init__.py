@@ -17,6 +17,10 @@ is tested as a table: state, what is heard, what follows.
 | `held` | tool calls that wait until their permission is known | Engine, eve |
 | `again` | what was refused for now, or waits for something else, and when it is sent | Herm, eve |
 
+For backends that answer each request with one run and remember nothing, as agents of AG-UI, two
+modules are made of these: `runs` has the run that is under way and the answers that are gathered
+for the next one, and `transcript` the conversation as it is sent each time.
+
 **How a part hears.** By methods with the names of what it hears, each of which only the parts have
 that it concerns. The first sketch had one set of transitions for all (a stream opened, a turn is
 over, the connection is lost), which the codec would hand to every part. The three codecs show that

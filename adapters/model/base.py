@@ -148,7 +148,7 @@ class ClientCodec(StoredType, abc.ABC):
     conversation."""
 
     conversation: Conversation | None = None
-    """What was said so far, of a backend that does not remember: whoever drives the codec folds the
+    """What was said so far, where the backend does not remember it: who drives the codec folds the
     log into it."""
 
     wake_at: int | None = None

@@ -84,7 +84,8 @@ class SendMessage(Command):
     """Say something. `policy` is what the face promises for a busy or paused session.
 
     `content` is empty when only `system` is said. `beside` are the requests that are answered in
-    the same request of the frontend: answers and message are one step.
+    the same request of the frontend: answers and message are one step. `shared_state` is the state
+    that the application shares with its agent.
     """
 
     KIND: ClassVar[InputKind] = "message"
@@ -98,6 +99,7 @@ class SendMessage(Command):
     retry_of: str | None = None
     system: tuple[Content, ...] | None = None
     beside: tuple[str, ...] = ()
+    shared_state: Any = None
 
 
 class Steer(Command):
@@ -137,6 +139,7 @@ class AnswerInteraction(Command):
     is_error: bool = False
     skip: bool = False
     system: tuple[Content, ...] | None = None
+    shared_state: Any = None
     sealed: Annotated[Sealed | None, Field(exclude=True)] = None
 
 

@@ -12,11 +12,13 @@ costs what it is long, however long the conversation is.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from adapters.model import events as ev
+from adapters.wire.json_patch import PatchError, patched
 
 CONVERSATION_BYTES = 2 * 1024 * 1024
 """Bytes of the events of a conversation, some 500,000 tokens: more than most models read. Of a
@@ -45,12 +47,14 @@ class Exchange:
 class Conversation:
     """The conversation of one session, oldest exchange first. `context` is what the newest message
     with one said of its surroundings, `options` what the newest input of the backend's own dialect
-    had besides, `left_out` how many exchanges are forgotten at its begin."""
+    had besides, `left_out` how many exchanges are forgotten at its begin. `shared_state` is the
+    state as the newest of agent and application has said it; None for nothing."""
 
     exchanges: list[Exchange] = dataclasses.field(default_factory=list)
     context: Any = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     left_out: int = 0
+    shared_state: Any = None
     size: int = 0
     _accepted: dict[str, ev.InputAccepted] = dataclasses.field(default_factory=dict)
     _calls: set[str] = dataclasses.field(default_factory=set)
@@ -73,7 +77,7 @@ class Conversation:
         return None
 
     def before(self, message_id: str | None) -> list[Exchange]:
-        """Return what was said before a message, all where none is named or it is not known."""
+        """Return what was said before a message; all of it, if there is no such message."""
         found = None if message_id is None else self.place_of(message_id)
         if found is None:
             return self.exchanges
@@ -83,8 +87,11 @@ class Conversation:
     # The rules, by event type.
 
     def _input_accepted(self, event: ev.InputAccepted) -> None:
-        if (options := (event.details or {}).get("options")) is not None:
+        details = event.details or {}
+        if (options := details.get("options")) is not None:
             self.options = options
+        if (shared := details.get("shared_state")) is not None:
+            self.shared_state = shared
         if event.kind == "message":
             self._accepted[event.command_id] = event
 
@@ -146,6 +153,14 @@ class Conversation:
             self.size -= self.exchanges.pop(0).size
             self.left_out += 1
 
+    def _state_updated(self, event: ev.StateUpdated) -> None:
+        if event.patch is None:
+            self.shared_state = event.value
+            return
+        # One that does not apply is skipped, as clients of AG-UI do.
+        with contextlib.suppress(PatchError):
+            self.shared_state = patched(self.shared_state, event.patch)
+
     def _cleared(self, event: ev.ContextCleared) -> None:
         self.exchanges, self.size, self.left_out = [], 0, 0
         self._calls.clear()
@@ -160,6 +175,8 @@ _RULES: Mapping[str, Callable[[Conversation, Any], None]] = {
     "reasoning.completed": Conversation._completed,
     "tool.called": Conversation._work,
     "tool.returned": Conversation._work,
+    "result.produced": Conversation._work,
+    "state.updated": Conversation._state_updated,
     "context.cleared": Conversation._cleared,
 }
 

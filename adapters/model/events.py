@@ -634,6 +634,26 @@ class MemoryUpdated(Event):
     value: Any
 
 
+class StateUpdated(Event):
+    """The state that an agent shares with its application: the whole `value`, or what a `patch`
+    (JSON Patch, RFC 6902) changes of it."""
+
+    type: Literal["state.updated"] = "state.updated"
+    value: Any = None
+    patch: tuple[Any, ...] | None = None
+
+
+class ActivityUpdated(Event):
+    """What an agent shows of its work besides words and calls, such as a plan: the whole `content`,
+    or what a `patch` changes of it. `kind` says what it is, in the application's own words."""
+
+    type: Literal["activity.updated"] = "activity.updated"
+    activity_id: str
+    kind: str
+    content: JsonObject | None = None
+    patch: tuple[Any, ...] | None = None
+
+
 class UsageReported(Event):
     """Tokens used by one call, the turn, or the session so far."""
 
@@ -733,6 +753,8 @@ CanonicalEvent = (
     | ContextCompacted
     | ContextCleared
     | MemoryUpdated
+    | StateUpdated
+    | ActivityUpdated
     | UsageReported
     | ErrorReported
     | OutcomeEvaluated

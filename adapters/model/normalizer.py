@@ -822,6 +822,7 @@ _BESIDE = frozenset(
     {
         *("raw.mended", "native", "notice", "error.reported", "usage.reported", "tool.progressed"),
         *("input.accepted", "input.settled", "session.updated", "memory.updated"),
+        *("state.updated", "activity.updated"),
     }
 )
 """Types of events that may stand between the deltas of one block."""

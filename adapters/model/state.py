@@ -80,6 +80,8 @@ TURN_TABLE: dict[str, tuple[frozenset[Turn], Turn | None]] = {
             "context.compacted",
             "context.cleared",
             "memory.updated",
+            "state.updated",
+            "activity.updated",
             "usage.reported",
             "error.reported",
             "outcome.evaluated",

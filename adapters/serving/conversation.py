@@ -37,6 +37,8 @@ from adapters.serving.members import MAX_PARTS, digest_of, name_of, refuse
 from adapters.serving.messages import OmittedMessage, PersonMessage, choose, read
 from adapters.wire.errors import DragomanError, ErrorCode
 
+EncoderT = TypeVar("EncoderT", bound=Any)
+
 HEARTBEAT = b": keep-alive\n\n"
 """A comment, which clients skip."""
 
@@ -51,7 +53,7 @@ PAGE = "page"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ConversationBody:
     """What a body with the whole conversation says.
 
     `words` are the messages of the person behind all of the agent's. `earlier` reads those of some
@@ -75,8 +77,8 @@ class Conversation:
         return digest_of(self.context)
 
     def carried(self, dialect: str) -> Mapping[str, Any]:
-        """Return what else the request has that backends of a dialect take as it is, which nobody
-        ignores then."""
+        """Return the fields of a command which have what else the request says, and that backends
+        of a dialect take; nobody ignores that then."""
         return {}
 
     def message_of(
@@ -91,12 +93,26 @@ class Conversation:
         )
 
 
+def said_again(
+    message: SendMessage, words: Sequence[PersonMessage], seen: SessionView[EncoderT]
+) -> SendMessage:
+    """Return a message that takes the place of one that was said before, under the same id, where
+    the backend answers again from there. Others hear it once more, behind all that was said."""
+    inputs: Mapping[str, str] = seen.encoder.state.inputs.heard.inputs
+    before = inputs.get(words[-1].id) if len(words) == 1 and seen.backend.rewinds else None
+    if before is None:
+        return message
+    instead = message.model_copy(update={"retry_of": before})
+    # What was said long ago may be forgotten.
+    return message if seen.refusal(instead) is not None else instead
+
+
 CommandT = TypeVar("CommandT", SendMessage, AnswerInteraction)
 
 
 def with_members(command: CommandT, carried: Mapping[str, Any]) -> CommandT:
-    """Return a command with what goes on to the backend as it is."""
-    return command.model_copy(update={"options": dict(carried)}) if carried else command
+    """Return a command with what else goes on to the backend."""
+    return command.model_copy(update=carried) if carried else command
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,8 +180,7 @@ def words_of(
 
 # The route.
 
-GivenT = TypeVar("GivenT", bound=Conversation)
-EncoderT = TypeVar("EncoderT", bound=Any)
+GivenT = TypeVar("GivenT", bound=ConversationBody)
 
 
 def is_of_page(incoming: Incoming) -> bool:

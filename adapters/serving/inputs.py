@@ -99,7 +99,7 @@ class InputBatches(Generic[NotesT]):
             event.kind == "message", queued, declines=event.policy == "decline", ids=list(ids)
         )
         pending.calls += [one["toolCallId"] for one in messages if "toolCallId" in one]
-        self.heard.say(ids)
+        self.heard.say(ids, event.command_id if event.kind == "message" else None)
         if len(batch.commands) < notes.parts:
             return None
         self.batch = None

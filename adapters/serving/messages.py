@@ -69,19 +69,29 @@ class OmittedMessage(NamedTuple):
 @dataclasses.dataclass(slots=True)
 class SaidMessages:
     """Which messages were said. `ids` are those that are not to be said again, oldest first: also
-    those refused for what they are. `again` are those that are said with the next words."""
+    those refused for what they are. `again` are those that are said with the next words, `inputs`
+    are the inputs that said one alone, by its id."""
 
     ids: list[str] = dataclasses.field(default_factory=list)
     again: list[str] = dataclasses.field(default_factory=list)
+    inputs: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def say(self, ids: Collection[str]) -> None:
-        """Record that messages are said."""
+    def say(self, ids: Collection[str], command_id: str | None = None) -> None:
+        """Record that messages are said, by an input."""
         self.ids = [*(known for known in self.ids if known not in ids), *ids][-HEARD_KEPT:]
         self.again = [known for known in self.again if known not in ids]
+        for name in ids:
+            self.inputs.pop(name, None)
+        if command_id is not None and len(ids) == 1:
+            self.inputs[next(iter(ids))] = command_id
+            while len(self.inputs) > HEARD_KEPT:
+                del self.inputs[next(iter(self.inputs))]
 
     def settle(self, ids: Collection[str], event: InputSettled) -> None:
         """Record that messages came to nothing. One with an unknown fate is not said again by
         itself: the backend may have it."""
+        for name in ids:
+            self.inputs.pop(name, None)
         if event.outcome == "unknown" or not _passes(event):
             return
         self.ids = [known for known in self.ids if known not in ids]

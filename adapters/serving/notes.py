@@ -24,6 +24,8 @@ _FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
         "outcome",
         ("outcome_id", "phase", "iteration", "result", "explanation"),
     ),
+    "state.updated": ("state", ("value", "patch")),
+    "activity.updated": ("activity", ("activity_id", "kind", "content", "patch")),
     "notice": ("notice", ("level", "text", "kind", "call_id", "details")),
     "gap": ("gap", ("reason", "cursor_from", "cursor_to")),
 }

@@ -165,8 +165,14 @@ def result(s: TinyClientState, line: Line) -> list[ev.Event]:
     call, failed = line["call"], line["failed"]
     s.calls = [one for one in s.calls if one != call]
     s.held.decide(call, "allow")  # Nobody was asked.
+    error = ev.ErrorInfo(code="tool_failed", message="The tool failed.") if failed else None
     returned = ev.ToolReturned(
-        call_id=call, output=line.get("output"), is_error=failed, **s.of_turn
+        call_id=call,
+        output=line.get("output"),
+        is_error=failed,
+        error=error,
+        status="failed" if failed else "completed",
+        **s.of_turn,
     )
     return [*end_text(s), returned]
 

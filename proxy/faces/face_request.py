@@ -298,7 +298,9 @@ class FaceRequest:
 
 def shown_backend(backend: BackendSettings) -> Backend:
     """Return a backend as faces see it."""
-    return Backend(backend.name, backend.dialect, backend.create.agent or backend.name)
+    rewinds = DIALECTS[backend.dialect].rewinds
+    agent = backend.create.agent or backend.name
+    return Backend(backend.name, backend.dialect, agent, rewinds=rewinds)
 
 
 @dataclasses.dataclass(slots=True, eq=False)

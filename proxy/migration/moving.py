@@ -175,6 +175,8 @@ async def _move(
     seq = session.last_seq
     found = await _read(sessions, session, plan.since)
     history = found.history.fitting(lambda file: _refusal(codec, file))
+    if not codec.remembers:
+        history = history.as_messages()
     if history.text:
         _check_takes(backend, codec, history)
     upstream = sessions.backends.upstream(backend)

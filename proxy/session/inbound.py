@@ -58,9 +58,8 @@ def may_have_arrived(error: UpstreamError) -> bool:
 class InboundReader:
     """Reads what the backend of one session says. `streams` are the tasks that read its threads.
 
-    `fraction` draws the jitter of waits; `patience` is the
-    configured one, where there is one, and `quiet` how long a turn may be silent until the
-    backend is asked, both in milliseconds.
+    `fraction` draws the jitter of waits; `patience` is the configured one, where there is one, and
+    `quiet` how long a turn may be silent until the backend is asked, both in milliseconds.
     """
 
     leg: BackendBinding
@@ -108,10 +107,7 @@ class InboundReader:
             task.cancel()
         self.streams.clear()
         self._timer, self._doubt_since = None, None
-        self.leg = leg
-        self.codec = codec
-        self.upstream = upstream
-        self.patience = patience
+        self.leg, self.codec, self.upstream, self.patience = leg, codec, upstream, patience
         self.watcher = Watcher(
             Watch(quiet),
             codec=codec,
@@ -163,8 +159,8 @@ class InboundReader:
         """Hear the whole answer of a call."""
         if self.log.held.active:
             response = self.log.held.response(response)
-        log = self.log
-        heard = self.codec.respond(call, response, log.time())
+        log, now = self.log, self.log.time()
+        heard = self.codec.respond(call, response, now)
         judge(self.upstream, self.codec, call, response, heard)
         log.hear(heard, answer=True)
         if call.command_ids and denies(response) and self.watcher.is_working:
@@ -246,15 +242,11 @@ class InboundReader:
 
     async def leave(self, call: Call) -> None:
         """Close the stream of a thread, or give up asking for it: so its backend is stopped."""
-        task = self.streams.get(call.thread_id)
-        if task is not None:
+        if (task := self.streams.get(call.thread_id)) is not None:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait([task])
         self.log.hear(self.codec.closed(call, CloseReason.STOPPED, self.log.time()), answer=True)
         self.callbacks.go_on()
-
-    def _wanted(self, thread_id: str) -> Call | None:
-        return next((c for c in self.codec.streams() if c.thread_id == thread_id), None)
 
     async def follow(
         self, thread_id: str, *, because: UpstreamError | None = None, behind: int = 0
@@ -276,12 +268,12 @@ class InboundReader:
         await log.named()
         told = False
         while True:
-            if self.scope.closed or (call := self._wanted(thread_id)) is None:
+            if self.scope.closed or (call := _wanted(codec, thread_id)) is None:
                 return
             before, opened_at = codec.position, log.time()
             heard = (codec.frames, log.seq)
             error = await self.run(call)
-            if self._wanted(thread_id) is None:
+            if _wanted(codec, thread_id) is None:
                 return
             now = log.time()
             because = error or because
@@ -315,8 +307,7 @@ class InboundReader:
     async def run(self, call: Call) -> UpstreamError | None:
         """Do one stream call from its head to its end; return why it could not be had or broke."""
         await self._disk()
-        codec, log = self.codec, self.log
-        opened = False
+        codec, log, opened = self.codec, self.log, False
         try:
             load = functools.partial(self._files, call)
             trace = self._trace(call)
@@ -359,9 +350,9 @@ class InboundReader:
         with self.watcher.reads(call.thread_id, stream):
             await stream.read(take)
         if stream.tail:
-            now, held = self.log.time(), self.log.held
+            held = self.log.held
             tail = held.data(stream.tail) if held.active else stream.tail
-            self.log.hear(self.codec.garbage(call, tail, TORN, now))
+            self.log.hear(self.codec.garbage(call, tail, TORN, self.log.time()))
 
     async def receive(self, frame: bytes) -> None:
         """Take what the backend sends by itself."""
@@ -452,3 +443,7 @@ class InboundReader:
         if self._timer is not None:
             self._timer.cancel()
         self.watcher.close()
+
+
+def _wanted(codec: ClientCodec, thread_id: str) -> Call | None:
+    return next((call for call in codec.streams() if call.thread_id == thread_id), None)

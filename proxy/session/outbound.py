@@ -291,7 +291,7 @@ class CommandSender:
         await self._send_step(Step(step, call))
 
     def _kept_by_codec(self) -> None:
-        """Store that the codec keeps an answer, of which it tells by itself."""
+        """Store that the codec keeps an answer; its `tick` says what comes of that."""
         self.log.emit([], keep=True)
         self.inbound.wake()
 

@@ -116,6 +116,22 @@ async def test_a_regenerated_answer_is_the_words_once_more(face: Face) -> None:
     assert said(face) == ["one", "one", "two, but better"]
 
 
+async def test_a_regenerated_answer_takes_the_place_of_the_first_where_all_is_sent(
+    serve: Any,
+) -> None:
+    face: Face = await serve("memory:", dialect="agui")
+    talk = Talk(face)
+    await talk.say("one", "u1")
+    await talk.say("two", "u2")
+    again = Talk(face)
+    again.runs = 2
+    await again.say("two, but better", "u2")
+    bodies = [json.loads(one.body) for one in face.backend.received]
+    sent = [[m["content"] for m in b["messages"] if m["role"] == "user"] for b in bodies]
+    assert sent == [["one"], ["one", "two"], ["one", "two, but better"]]
+    assert "(turn 2)" in again.applied.messages[-1]["content"]
+
+
 async def test_the_same_request_again_is_a_repeat(face: Face) -> None:
     first = await Talk(face).say("one", "u1")
     assert await Talk(face).say("one", "u1") == first

@@ -101,6 +101,18 @@ async def test_words_are_said_again_where_the_page_asks_for_it(face: Face) -> No
     assert [m["role"] for m in talk.page.messages] == ["user", "assistant"]
 
 
+async def test_an_answer_takes_the_place_of_the_first_where_all_is_sent(serve: Any) -> None:
+    face: Face = await serve("memory:", dialect="agui")
+    talk = Talk(face)
+    await talk.say("one")
+    await talk.say("two")
+    await talk.post(talk.page.regenerate())
+    await talk.say("three", edits=talk.page.messages[0]["id"])
+    bodies = [json.loads(one.body) for one in face.backend.received]
+    sent = [[m["content"] for m in b["messages"] if m["role"] == "user"] for b in bodies]
+    assert sent == [["one"], ["one", "two"], ["one", "two"], ["three"]]
+
+
 async def test_the_same_request_again_is_a_repeat(face: Face) -> None:
     one, two = Talk(face), Talk(face)
     assert await one.say("one") == await two.say("one")

@@ -20,7 +20,10 @@ from adapters.wire.jsonvalue import parse_json
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "adapters" / "driving"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "part"))
+NOT_PARTS = ("__init__", "part", "runs", "transcript")
+"""What parts are made of, and what concerns several of them: a codec gives it those."""
+
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_PARTS)
 
 FULL: dict[str, tuple[Any, Any]] = {
     "again": (again.Again, again.Again(True, 7, True, 3, 2)),

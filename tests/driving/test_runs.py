@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from adapters.driving import runs
 from adapters.driving.asks import InteractionAnswer, InteractionLedger
 from adapters.driving.ledger import InputLedger, SentInput
@@ -171,6 +173,15 @@ def test_what_is_forgotten_has_no_answer_any_more() -> None:
     assert list(parts.ledger.open) == ["a2"]
     assert parts.asks.open["r1"].reply is None
     assert not runs.is_complete(parts.asks)
+
+
+def test_a_run_comes_back_as_it_was_stored_but_that_it_was_cut() -> None:
+    adapter = TypeAdapter(BackendRuns)
+    run = Run("r", ["a1", "k"], {"r1": "a1"}, begun=True, working=True)
+    full = BackendRuns(run, ["s"], ["r1"], cut=True)
+    again = adapter.validate_json(adapter.dump_json(full))
+    assert again == dataclasses.replace(full, cut=False)
+    assert not hasattr(again, "__dict__")
 
 
 def test_a_cut_run_is_due_at_once() -> None:

@@ -18,7 +18,7 @@ CREATE = {"agent": "agent_K4", "user_id": "team_blue"}
 
 class House(Dragoman):
     """A Dragoman over scripted backends `old` and `new` (eves of both generations), `engine`,
-    `engine2`, `herm` and `agents` (of Managed Agents)."""
+    `engine2`, `herm`, `agents` (of Managed Agents) and `runs` (of AG-UI)."""
 
     def __init__(self, journal: str | Journal, **options: Any) -> None:
         backends = {
@@ -28,6 +28,7 @@ class House(Dragoman):
             "engine2": Backend("engine"),
             "herm": Backend("herm", {}, {"create": CREATE}),
             "agents": Backend("managed-agents"),
+            "runs": Backend("agui"),
         }
         super().__init__(journal, backends, **options)
 

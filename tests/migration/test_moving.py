@@ -14,7 +14,7 @@ from adapters.captures import read_capture
 from adapters.engine.client import EngineClient
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.model.base import Ability, Support
+from adapters.model.base import Ability, Fidelity, Support
 from adapters.wire.errors import DragomanError, NotSupported
 from proxy.base.rows import Chunk
 from proxy.migration.moving import move, roll_back
@@ -54,6 +54,35 @@ async def test_the_next_message_goes_to_the_new_backend_with_what_was_said(
     await session.read_turn()
     said = json.loads(house.bodies("engine", "execute")[1])["message"]
     assert said == "And the cat?"
+
+
+async def test_what_was_said_goes_over_as_messages_where_all_of_it_is_sent_each_time(
+    start: Start[House],
+) -> None:
+    house = await start("sqlite")
+    session = await house.eve_client("old", style="S").create("script: tool")
+    await session.read_turn()
+    moved = await move(house.sessions, session.session_id, to="runs", by="me")
+    told = {one.what: one.fidelity for one in moved.history}
+    assert (told["messages of people"], told["tool calls"]) == (Fidelity.EXACT, Fidelity.EXACT)
+    assert (moved.characters, session.session_id) == (0, moved.session)
+    await house.restart()
+    await session.send("And now?")
+    turn = await session.read_turn()
+    assert "(turn 2)" in (turn.text or "")
+    messages = json.loads(house.bodies("runs", "run")[-1])["messages"]
+    assert [one["role"] for one in messages] == ["user", "assistant", "tool", "assistant", "user"]
+    assert messages[0]["content"] == "script: tool"
+    (call,) = messages[1]["toolCalls"]
+    assert call["function"]["name"] == "read_file"
+    assert messages[2]["toolCallId"] == call["id"]
+    assert messages[-1]["content"] == "And now?"
+    # And what was said there goes along when it is taken back.
+    await roll_back(house.sessions, session.session_id, by="me")
+    await session.send("And here?")
+    turn = await session.read_turn()
+    history, _ = json.loads(house.bodies("old", "message")[-1])["message"]
+    assert "And now?" in history["text"]
 
 
 @pytest.mark.parametrize("to", ["herm", "agents"])

@@ -14,7 +14,7 @@ from adapters.model.base import Response
 from adapters.model.events import Content, Text
 from adapters.serving.conversation import (
     MEMORY,
-    Conversation,
+    ConversationBody,
     all_other_paths,
     is_of_page,
     last_words,
@@ -108,8 +108,8 @@ def test_earlier_words_are_read_by_their_ids() -> None:
     assert wrong.wrong.whole == "`messages[5].content` is not a string."
 
 
-def conversation(*context: str) -> Conversation:
-    return Conversation(
+def conversation(*context: str) -> ConversationBody:
+    return ConversationBody(
         words=(),
         earlier=lambda _: [],
         before=list,

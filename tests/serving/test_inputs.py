@@ -54,7 +54,7 @@ def test_a_batch_is_whole_with_the_last_of_its_commands() -> None:
         "a": PendingInput(False, calls=["call"]),
         "b": PendingInput(True, ids=["of-b"]),
     }
-    assert (inputs.heard, inputs.batch) == (SaidMessages(["of-b"]), None)
+    assert (inputs.heard, inputs.batch) == (SaidMessages(["of-b"], inputs={"of-b": "b"}), None)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,8 @@ def test_the_end_of_the_session_leaves_nothing_that_waits() -> None:
     said(inputs, "a", policy="queue", is_open=True)
     said(inputs, "b", notes=SomeNotes(parts=2))
     inputs.ended()
-    assert inputs == InputBatches(heard=SaidMessages(["of-a", "of-b"]))
+    heard = SaidMessages(["of-a", "of-b"], inputs={"of-a": "a", "of-b": "b"})
+    assert inputs == InputBatches(heard=heard)
 
 
 def test_notes_stand_in_the_log_without_what_is_as_usual() -> None:

@@ -163,6 +163,11 @@ async def test_the_credential_replaces_what_a_codec_put_there(
         ("/a%20b", "/execute", "/a%20b/execute"),
         # What is quoted in an id stays quoted.
         ("", "/session/a%3Ab%3F/stream", "/session/a%3Ab%3F/stream"),
+        # Where the URL itself is asked, a slash at its end counts.
+        ("/agent", "", "/agent"),
+        ("/agent/", "", "/agent/"),
+        ("/a%20b", "", "/a%20b"),
+        ("", "", "/"),
     ],
 )
 async def test_paths_are_below_the_base_url_and_are_not_encoded_again(

@@ -22,6 +22,7 @@ from adapters.driving import runs
 from adapters.driving.ledger import SentInput
 from adapters.driving.part import soonest
 from adapters.driving.runs import Run
+from adapters.driving.transcript import written
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -98,10 +99,11 @@ class AguiClient(ClientCodec):
         s.ledger.drop_message()
         s.ledger.expect(SentInput(command_id, command.KIND, command.content))
         before = said.before(command.edit_of or command.retry_of)
-        pieces = [*messages.written(before), *posts.said(command_id, command)]
+        pieces = [*written(messages.FORM, before), *posts.said(command_id, command)]
         context = said.context if command.client_context is None else command.client_context
         options = said.options if command.options is None else command.options
-        return posts.run(self._thread, run, pieces, context=context, options=options)
+        state = said.shared_state if command.shared_state is None else command.shared_state
+        return posts.run(self._thread, run, pieces, context=context, options=options, state=state)
 
     def submit_answers(
         self,
@@ -124,7 +126,8 @@ class AguiClient(ClientCodec):
         s.runs.current = run = Run(commands[0], commands, given)
         resume, command = interrupts.resume_of(s)
         said = self._said
-        pieces = messages.written(
+        pieces = written(
+            messages.FORM,
             said.exchanges,
             waiting=interrupts.waiting_calls(s),
             results=interrupts.results_of(s),
@@ -135,6 +138,7 @@ class AguiClient(ClientCodec):
             pieces,
             context=said.context,
             options=said.options,
+            state=said.shared_state,
             resume=resume,
             command=command,
         )
@@ -190,7 +194,7 @@ class AguiClient(ClientCodec):
         if run is None:
             return []
         if 200 <= response.status < 300:
-            # A run, of which nothing can be read.
+            # A run, but nothing of it can be read.
             kind = response.headers.get("Content-Type", "").partition(";")[0][:80]
             words = f"The agent answered with `{kind}` and not with an event stream."
             return self.opened(call, response, now) + self._cut(
@@ -370,7 +374,9 @@ class AguiClient(ClientCodec):
             return []
         s.runs.current = Run(str(payload.get("runId") or ""), begun=True)
         out: list[ev.Event] = []
-        for request_id in list(s.asks.open):
+        for request_id, asked in list(s.asks.open.items()):
+            if asked.form == "tool":
+                s.calls.pop(request_id, None)
             found = s.asks.resolve(request_id, s.turn)
             if found is not None:
                 out.append(found.event)

@@ -125,6 +125,9 @@ HANDLERS: Mapping[str, _Handler] = {
     "TOOL_CALL_CHUNK": work.call_chunk,
     "TOOL_CALL_RESULT": work.call_result,
     "STATE_SNAPSHOT": snapshots.state,
+    "STATE_DELTA": snapshots.state_delta,
+    "ACTIVITY_SNAPSHOT": snapshots.activity,
+    "ACTIVITY_DELTA": snapshots.activity,
     "MESSAGES_SNAPSHOT": snapshots.messages,
     "CUSTOM": custom,
     # It repeats what the other events say, and is most of what a LangGraph sends.
@@ -160,14 +163,16 @@ def salvaged(data: bytes, reason: str) -> dict[str, Any] | None:
 def meaning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Return what an event means, as far as that may be told now."""
     out: list[ev.Event] = []
+    first: list[ev.Event] = []
     if s.chunk and seen.name not in _CHUNKS:
         out += work.close_chunk(s, seen.native)
     if s.result is not None and seen.name not in _BESIDE and not _may_say_input(s, seen):
-        out += turns.let_result_go(s)
+        # Behind its call, which may be held still.
+        first = _keep(s, turns.let_result_go(s), seen.now)
     for call_id in interrupts.asked_calls(seen.name, seen.payload):
         s.held.decide(call_id, "ask")
     out += HANDLERS.get(seen.name, work.unknown)(s, seen)
-    return _hold(s, out, seen)
+    return first + _hold(s, out, seen)
 
 
 def _may_say_input(s: AguiClientState, seen: AguiEvent) -> bool:
@@ -186,8 +191,12 @@ def _hold(s: AguiClientState, events: list[ev.Event], seen: AguiEvent) -> list[e
         return out + s.held.go()
     if seen.name in _SETTLING:
         return s.held.let_go() + events
+    return _keep(s, events, seen.now)
+
+
+def _keep(s: AguiClientState, events: list[ev.Event], now: int) -> list[ev.Event]:
     returned = [event.call_id for event in events if isinstance(event, ev.ToolReturned)]
-    out = s.held.keep(events, seen.now)
+    out = s.held.keep(events, now)
     for call_id in returned:
         s.held.decide(call_id, "allow")
     return out + (s.held.go() if returned else [])
@@ -197,5 +206,5 @@ def tick(s: AguiClientState, now: int) -> list[ev.Event]:
     """Return what has waited long enough."""
     out = s.held.tick(now)
     if s.result is not None and now >= s.result.at + RESULT_HOLD_MS:
-        out += s.held.keep(turns.let_result_go(s), now)
+        out += _keep(s, turns.let_result_go(s), now)
     return out

@@ -14,6 +14,7 @@ from adapters.agui.client import turns
 from adapters.agui.client.state import AguiClientState, AguiEvent, Interrupt
 from adapters.driving import runs
 from adapters.driving.asks import InteractionAnswer
+from adapters.driving.transcript import GivenResult
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.interactions import answer_of
@@ -131,6 +132,8 @@ def _request(
     if call_id not in s.calls:
         call_id = None
     asked.yes_no = _is_approval(one)
+    # One whose schema has no place for a reason may refuse the whole answer for it.
+    asked.reason = not members or "reason" in members
     asked.kind = "approval" if asked.yes_no else "question"
     asked.call_id = call_id
     if not asked.yes_no and len(members) == 1:
@@ -227,7 +230,7 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
     payload: Any
     if asked.yes_no:
         payload = {"approved": _allows(command)}
-        if reason := command.reason or command.text:
+        if asked.reason and (reason := command.reason or command.text):
             payload["reason"] = reason
     elif command.option_ids:
         chosen = ", ".join(command.option_ids)
@@ -253,10 +256,10 @@ def resume_of(s: AguiClientState) -> tuple[list[dict[str, Any]], dict[str, Any] 
     return resume, command
 
 
-def results_of(s: AguiClientState) -> dict[str, dict[str, Any]]:
+def results_of(s: AguiClientState) -> dict[str, GivenResult]:
     """Return the results that the application gave, by call."""
     return {
-        name: asked.reply
+        name: GivenResult(str(asked.reply.get("content", "")), "error" in asked.reply)
         for name, asked in s.asks.open.items()
         if asked.form == "tool" and asked.reply is not None
     }

@@ -10,6 +10,7 @@ from multidict import CIMultiDict
 from adapters.agui import wire
 from adapters.agui.client import messages
 from adapters.driving.runs import Run
+from adapters.driving.transcript import system_text
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -79,7 +80,7 @@ def _check_blocks(content: Sequence[Any]) -> None:
 def said(command_id: str, command: cmd.SendMessage) -> list[bytes]:
     """Return the messages that a command says."""
     out: list[dict[str, Any]] = []
-    if words := messages.system_text(command.system):
+    if words := system_text(command.system):
         out.append({"id": f"{command_id}-system", "role": "system", "content": words})
     if command.content:
         parts = messages.parts_of(command.content)
@@ -94,6 +95,7 @@ def run(
     *,
     context: Any = None,
     options: Mapping[str, Any] | None = None,
+    state: Any = None,
     resume: Sequence[dict[str, Any]] = (),
     command: dict[str, Any] | None = None,
 ) -> Call:
@@ -107,7 +109,7 @@ def run(
         "threadId": thread,
         "runId": run.run_id,
         "protocolVersion": wire.PROTOCOL_VERSION,
-        "state": given.get("state", {}),
+        "state": {} if state is None else state,
         "tools": given.get("tools", []),
         "context": context_of(context),
         "forwardedProps": {} if props is None else props,

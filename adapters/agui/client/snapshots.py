@@ -15,6 +15,11 @@ from adapters.agui.client.state import AguiClientState, AguiEvent
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import JsonError, name_of, parse_json, rest_of
 
+_ACTIVITY = frozenset(
+    {"type", "timestamp", "rawEvent", "messageId", "activityType", "content", "patch"}
+)
+"""Members of an activity that the model knows."""
+
 
 def messages(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `MESSAGES_SNAPSHOT`."""
@@ -60,17 +65,52 @@ def _assistant(
 def state(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `STATE_SNAPSHOT`. That of a LangGraph has all messages of the conversation, each time:
     the log has those already."""
-    snapshot = seen.payload.get("snapshot")
-    found = snapshot.get("messages") if isinstance(snapshot, dict) else None
-    if not isinstance(snapshot, dict) or not isinstance(found, list):
+    if "snapshot" not in seen.payload:
         return work.unknown(s, seen)
+    snapshot = seen.payload["snapshot"]
+    found = snapshot.get("messages") if isinstance(snapshot, dict) else None
+    if not isinstance(found, list):
+        return [_updated(s, seen, value=snapshot)]
     rest = {name: value for name, value in snapshot.items() if name != "messages"}
-    told = seen._replace(payload={**seen.payload, "snapshot": rest})
-    return _inputs(s, found) + (work.unknown(s, told) if rest else [])
+    return _inputs(s, found) + ([_updated(s, seen, value=rest)] if rest else [])
+
+
+def state_delta(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
+    """Take `STATE_DELTA`."""
+    patch = seen.payload.get("delta")
+    if not isinstance(patch, list):
+        return work.unknown(s, seen)
+    return [_updated(s, seen, patch=tuple(patch))]
+
+
+def _updated(s: AguiClientState, seen: AguiEvent, **told: Any) -> ev.Event:
+    return ev.StateUpdated(thread_id=ev.MAIN, turn_id=s.turn, native=seen.native, **told)
+
+
+def activity(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
+    """Take `ACTIVITY_SNAPSHOT` and `ACTIVITY_DELTA`."""
+    payload = seen.payload
+    name, kind = name_of(payload.get("messageId")), name_of(payload.get("activityType"))
+    content, patch = payload.get("content"), payload.get("patch")
+    whole = isinstance(content, dict) and seen.name == "ACTIVITY_SNAPSHOT"
+    if name is None or kind is None or not (whole or isinstance(patch, list)):
+        return work.unknown(s, seen)
+    return [
+        ev.ActivityUpdated(
+            thread_id=ev.MAIN,
+            turn_id=s.turn,
+            activity_id=name,
+            kind=kind,
+            content=content if whole else None,
+            patch=None if whole else tuple(patch or ()),
+            native=seen.native,
+            extra=rest_of(payload, _ACTIVITY),
+        )
+    ]
 
 
 def _inputs(s: AguiClientState, found: list[Any]) -> list[ev.Event]:
-    """Take what calls were given, of which the stream has not said it whole: it goes with a call
+    """Take what calls were given, where the stream has not said all of it: it goes with a call
     that is held, for who is asked about it, else with its result."""
     wanted = {name for name, call in s.calls.items() if call.told and not call.known}
     held = s.result

@@ -29,10 +29,12 @@ call was given. Ours."""
 class Interrupt(GatheredRequest):
     """What a run has ended with. `form` says how it is answered: by `resume`, by the older
     `command`, whose event had `value`, or by a message of a tool. Of its payload `yes_no` says that
-    it has `approved`, `member` which one has the words, empty where the words are the payload."""
+    it has `approved`, `reason` that it may say why, `member` which one has the words, empty where
+    the words are the payload."""
 
     form: Literal["resume", "command", "tool"] = "resume"
     yes_no: bool = False
+    reason: bool = True
     member: str = ""
     value: Any = None
 

@@ -36,12 +36,14 @@ class Incoming:
 
 class Backend(NamedTuple):
     """A backend of a route: `agent` is the name under which it is shown. With `any_agent` it goes
-    by every other name too."""
+    by every other name too. One that `rewinds` answers again from any message of a person: what
+    was said behind that is forgotten."""
 
     name: str
     dialect: str
     agent: str
     any_agent: bool = False
+    rewinds: bool = False
 
 
 class RouteContext(Protocol):

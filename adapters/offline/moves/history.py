@@ -93,6 +93,18 @@ class ConversationHistory:
             self.text, tuple(reversed(kept)), (*self.carried, *taken, *reversed(dropped))
         )
 
+    def as_messages(self) -> ConversationHistory:
+        """Return it as it goes to a backend that is sent the whole conversation with each request:
+        nothing has to be told in a text."""
+        carried = [
+            dataclasses.replace(part, fidelity=found[0], why=found[1])
+            if (found := _AS_MESSAGES.get(part.what)) is not None
+            else part
+            for part in self.carried
+            if part.what not in _OF_THE_TEXT
+        ]
+        return ConversationHistory("", (), tuple(carried))
+
 
 class HistoryWriter:
     """Makes the history of a session from its log, entry by entry."""
@@ -129,14 +141,10 @@ class HistoryWriter:
         ]
         if self._cut:
             why = f"only the first {VALUE_CHARACTERS} characters of each go over"
-            carried.append(
-                HistoryPart(
-                    "long inputs and results of tools", self._cut, Fidelity.APPROXIMATED, why
-                )
-            )
+            carried.append(HistoryPart(_LONG_VALUES, self._cut, Fidelity.APPROXIMATED, why))
         if self._left_out:
             why = f"the oldest: a history has at most {HISTORY_CHARACTERS} characters"
-            carried.append(HistoryPart("parts", self._left_out, Fidelity.DROPPED, why))
+            carried.append(HistoryPart(_OLDEST, self._left_out, Fidelity.DROPPED, why))
         return ConversationHistory(text, tuple(self._files), tuple(carried))
 
     # The rules, by event type.
@@ -266,6 +274,23 @@ class HistoryWriter:
         self._cut += 1
         return f"{text[:VALUE_CHARACTERS]}… ({len(text) - VALUE_CHARACTERS} characters more)"
 
+
+_LONG_VALUES = "long inputs and results of tools"
+_OLDEST = "parts"
+_OF_THE_TEXT = frozenset({_LONG_VALUES, _OLDEST})
+"""What only a text leaves out, which has limits of its own."""
+
+_AS_MESSAGES: dict[str, tuple[Fidelity, str]] = {
+    "messages of people": (Fidelity.EXACT, ""),
+    "instructions of the frontend": (Fidelity.EXACT, ""),
+    "texts of the agent": (Fidelity.EXACT, ""),
+    "tool calls": (Fidelity.EXACT, ""),
+    "structured results": (Fidelity.APPROXIMATED, "as a message of the agent, in JSON"),
+    "questions and approvals": (Fidelity.DROPPED, "what came of them is in the results of calls"),
+    "turns that did not complete": (Fidelity.DROPPED, "what was said until their end goes over"),
+    "child agents": (Fidelity.DROPPED, "what they gave back is in the results of calls"),
+}
+"""How each kind of thing goes over to a backend that is sent messages."""
 
 _AS_TEXT = "as a line of text, not as the model's own message"
 

@@ -198,6 +198,17 @@ def test_an_approval_is_answered_by_approved(fields: Any, entry: Any, outcome: s
     assert session.types().index("interaction.resolved") < session.types().index("turn.resumed")
 
 
+def test_a_reason_stays_here_where_the_schema_has_no_place_for_it() -> None:
+    """An Agent Framework refuses what its schema does not name, and all that is said after it."""
+    members = {"approved": {"type": "boolean"}, "city": {"type": "string"}}
+    session = paused({**approval("int-1"), "responseSchema": {"properties": members}})
+    (entry,) = posted(session.answer("a1", "int-1", decision="deny", reason="No."))["resume"]
+    assert entry["payload"] == {"approved": False}
+    without = paused({"id": "int-1", "reason": "tool_call"})
+    (entry,) = posted(without.answer("a1", "int-1", decision="deny", reason="No."))["resume"]
+    assert entry["payload"] == {"approved": False, "reason": "No."}
+
+
 @each(
     ("schema", "fields", "payload"),
     [

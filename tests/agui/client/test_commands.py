@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from adapters.agui.client import AguiClient
-from adapters.agui.client.messages import INTERRUPTED
 from adapters.driving import runs
+from adapters.driving.transcript import INTERRUPTED
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import CloseReason

@@ -177,6 +177,15 @@ def test_the_next_run_of_a_recording_goes_on_with_a_paused_turn() -> None:
     assert len(session.of(ev.TurnStarted)) == len(session.of(ev.TurnEnded)) == 1
 
 
+def test_the_next_run_of_a_recording_has_the_result_that_was_waited_for() -> None:
+    session = Session()
+    session.ask()
+    session.feed({"type": "RUN_STARTED"}, *called(), SUCCESS)
+    session.feed({"type": "RUN_STARTED"}, *text("Done."), SUCCESS)
+    assert len(session.of(ev.InteractionRequested)) == 1
+    assert session.last(ev.TurnEnded).outcome == "completed"
+
+
 def test_what_follows_the_end_of_a_run_means_nothing() -> None:
     session = ran(*text("Hi"))
     before = len(session.events)
@@ -601,6 +610,17 @@ def test_results_that_only_a_snapshot_has_are_told() -> None:
     assert session.last(ev.TurnEnded).outcome == "completed"
 
 
+def test_a_result_that_only_the_last_snapshot_has_stands_behind_its_call() -> None:
+    """As a LangGraph tells of a tool that has failed."""
+    user = {"id": "k1", "role": "user", "content": "Hello"}
+    tool = {"id": "y", "role": "tool", "toolCallId": "c1", "content": "Broke."}
+    session = ran(*called(), snapshot(user, OWNER, tool))
+    order = [one for one in session.types() if one.startswith("tool.")]
+    assert order == ["tool.input_delta", "tool.called", "tool.returned"]
+    assert session.last(ev.ToolCalled).permission == "allow"
+    assert not session.normalizer.repairs
+
+
 def test_a_text_and_a_call_that_only_a_snapshot_has_are_told_once() -> None:
     user = {"id": "k1", "role": "user", "content": "Hello"}
     tool = {"id": "y", "role": "tool", "toolCallId": "c1", "content": "sent"}
@@ -625,7 +645,10 @@ def test_a_snapshot_tells_nothing_of_earlier_turns() -> None:
         {"type": "MESSAGES_SNAPSHOT"},
         {"type": "MESSAGES_SNAPSHOT", "messages": 5},
         {"type": "STATE_SNAPSHOT"},
-        {"type": "STATE_SNAPSHOT", "snapshot": [1]},
+        {"type": "STATE_DELTA", "delta": {"op": "add"}},
+        {"type": "ACTIVITY_SNAPSHOT", "messageId": "a1", "activityType": "PLAN", "content": [1]},
+        {"type": "ACTIVITY_SNAPSHOT", "activityType": "PLAN", "content": {}},
+        {"type": "ACTIVITY_DELTA", "messageId": "a1", "activityType": "PLAN", "patch": 5},
     ],
     ids=str,
 )
@@ -646,8 +669,48 @@ def test_members_of_a_snapshot_that_make_no_sense_are_passed_by() -> None:
 
 def test_a_state_is_kept_without_the_messages_that_it_repeats() -> None:
     session = ran(state(LANGCHAIN, n=1), state(LANGCHAIN))
-    (kept,) = session.of(ev.Native)
-    assert kept.frame["snapshot"] == {"n": 1}
+    (kept,) = session.of(ev.StateUpdated)
+    assert (kept.value, kept.patch) == ({"n": 1}, None)
+
+
+def test_a_state_is_told_whole_or_as_what_has_changed() -> None:
+    patch = [{"op": "add", "path": "/n", "value": 2}]
+    session = ran(
+        {"type": "STATE_SNAPSHOT", "snapshot": [1]},
+        {"type": "STATE_SNAPSHOT", "snapshot": None},
+        {"type": "STATE_DELTA", "delta": patch},
+    )
+    told = [(event.value, event.patch) for event in session.of(ev.StateUpdated)]
+    assert told == [([1], None), (None, None), (None, tuple(patch))]
+
+
+def test_the_newest_state_goes_with_each_run() -> None:
+    session = Session()
+    first = session.ask("One", shared_state={"n": 1})
+    assert posted(first)["state"] == {"n": 1}
+    session.run(
+        {"type": "STATE_SNAPSHOT", "snapshot": {"n": 2, "log": []}},
+        {"type": "STATE_DELTA", "delta": [{"op": "add", "path": "/log/-", "value": "x"}]},
+        {"type": "STATE_DELTA", "delta": [{"op": "remove", "path": "/none"}]},
+    )
+    session.close()
+    assert posted(session.ask("Two", "k2"))["state"] == {"n": 2, "log": ["x"]}
+    session.run()
+    session.close()
+    assert posted(session.ask("Three", "k3", shared_state={"n": 3}))["state"] == {"n": 3}
+
+
+def test_an_activity_is_told_whole_or_as_what_has_changed() -> None:
+    named = {"messageId": "a1", "activityType": "PLAN"}
+    patch = [{"op": "add", "path": "/steps/-", "value": "b"}]
+    session = ran(
+        {"type": "ACTIVITY_SNAPSHOT", **named, "content": {"steps": ["a"]}, "replace": False},
+        {"type": "ACTIVITY_DELTA", **named, "patch": patch},
+    )
+    whole, changed = session.of(ev.ActivityUpdated)
+    assert (whole.activity_id, whole.kind, whole.content) == ("a1", "PLAN", {"steps": ["a"]})
+    assert (whole.patch, whole.extra) == (None, {"replace": False})
+    assert (changed.content, changed.patch) == (None, tuple(patch))
 
 
 # The rest.

@@ -20,10 +20,10 @@ from tests.support.mutated import disturb, frames_of
 from tests.test_conversation import check, sent
 
 BODIES = sorted(RECORDED.rglob("*.sse"))
-CUTS = 12
+CUTS = 6
 """In how many places a body is cut: each takes as long as the log before it."""
 
-DISTURBED = 4
+DISTURBED = 3
 SEED = 20_261_128
 
 
