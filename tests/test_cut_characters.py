@@ -39,6 +39,10 @@ def agents(kind: str, **members: object) -> bytes:
     return b"event: message\ndata: %b\n\n" % json.dumps({"type": kind, **members}).encode()
 
 
+def agui(name: str, **members: object) -> bytes:
+    return b"data: %b\n\n" % json.dumps({"type": name, **members}).encode()
+
+
 def words(number: int, text: str) -> bytes:
     content = [{"type": "text", "text": text}]
     return herm("agent.message", number, delta=True, content=content)
@@ -48,12 +52,14 @@ BEGIN = {
     "eve": eve("turn.started", sequence=0, turnId="turn_0"),
     "herm": herm("session.status_running", 1),
     "engine": engine("thread_lifecycle", phase="started", task_id="t", turn_id="u"),
+    "agui": agui("RUN_STARTED", threadId="t", runId="u"),
     "managed-agents": agents("session.status_running", id="sevt_1"),
 }
 END = {
     "eve": eve("turn.completed", sequence=0, turnId="turn_0") + eve("session.waiting"),
     "herm": herm("session.status_idle", 90, reason="end_turn"),
     "engine": engine("thread_lifecycle", phase="completed", task_id="t", turn_id="u"),
+    "agui": agui("RUN_FINISHED", threadId="t", runId="u"),
     "managed-agents": agents("session.status_idle", id="sevt_9", stop_reason={"type": "end_turn"}),
 }
 
@@ -65,6 +71,10 @@ def pieces(dialect: str, *texts: str) -> bytes:
             return b"".join(eve("message.appended", messageDelta=text) for text in texts)
         case "herm":
             return b"".join(words(number, text) for number, text in enumerate(texts, 2))
+        case "agui":
+            return agui("TEXT_MESSAGE_START", messageId="m", role="assistant") + b"".join(
+                agui("TEXT_MESSAGE_CONTENT", messageId="m", delta=text) for text in texts
+            )
         case "managed-agents":
             started = {"type": "agent.message", "id": "sevt_2"}
             return agents("event_start", event=started) + b"".join(
@@ -174,7 +184,8 @@ def test_halves_are_mended_everywhere_and_known_at_the_ends_of_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "place"), [("eve", 4), ("herm", 4), ("engine", 1), ("managed-agents", 4)]
+    ("dialect", "place"),
+    [("eve", 4), ("herm", 4), ("engine", 1), ("agui", 4), ("managed-agents", 4)],
 )
 async def test_a_backend_over_http_cuts_characters(
     tmp_path: Path, dialect: str, place: int

@@ -14,6 +14,7 @@ from adapters.offline.translate import TranslateOptions, make_source
 from adapters.registry import DIALECTS
 from adapters.wire.framing import TORN
 from adapters.wire.partial_recovery import block_of, salvage
+from tests.pairs.backends import properties_of
 from tests.support.each import each
 from tests.support.slipped import conversation, slipped
 
@@ -69,6 +70,9 @@ def cut(dialect: str, name: str, payload: dict[str, Any]) -> bytes:
         return f'event: {name}\ndata: {text[:-2]},"more":"yyy\n\n'.encode()
     if dialect == "managed-agents":
         name, payload = "message", {"type": name, "id": f"sevt_{name}", **payload}
+    if dialect == "agui":
+        payload = {"type": name, **payload}
+        return f'data: {json.dumps(payload)[:-1]},"more":"yyy\n\n'.encode()
     return f'event: {name}\ndata: {json.dumps(payload)[:-1]},"more":"yyy\n\n'.encode()
 
 
@@ -77,6 +81,7 @@ BEGIN = {
     "eve": b'{"type":"turn.started","data":{"sequence":0,"turnId":"turn_0"}}\n',
     "herm": b'event: session.status_running\ndata: {"id":"e1","payload":{}}\n\n',
     "engine": b'event: thread_lifecycle\ndata: {"phase":"started","task_id":"t","turn_id":"u"}\n\n',
+    "agui": b'data: {"type":"RUN_STARTED","threadId":"t","runId":"u"}\n\n',
     "managed-agents": b'data: {"id":"sevt_1","type":"session.status_running"}\n\n',
 }
 ASK = "interaction.requested"
@@ -84,6 +89,9 @@ CALL = {"kind": "tool-call", "callId": "c1", "toolName": "x"}
 ASKED = {"requestId": "r", "kind": "tool-approval", "action": CALL}
 ENDED = {"phase": "completed", "task_id": "t", "turn_id": "u"}
 IDLE = {"reason": "end_turn"}
+RUN = {"threadId": "t", "runId": "u"}
+RETURNED = {"toolCallId": "c1", "messageId": "m1"}
+ASKS = {**RUN, "outcome": {"type": "interrupt", "interrupts": [{"id": "r", "reason": "approval"}]}}
 RESTS = {"stop_reason": {"type": "end_turn"}}
 USE = {"name": "x", "input": {}, "evaluated_permission": "ask"}
 ENDS: list[tuple[str, str, dict[str, Any], str]] = [
@@ -124,6 +132,10 @@ ENDS: list[tuple[str, str, dict[str, Any], str]] = [
         "interaction.requested",
     ),
     ("engine", "tool_result", {"tool_call_id": "c1"}, "tool.returned"),
+    ("agui", "RUN_FINISHED", RUN, "turn.ended"),
+    ("agui", "RUN_ERROR", {"message": "m", "code": "c"}, "turn.ended"),
+    ("agui", "RUN_FINISHED", ASKS, "interaction.requested"),
+    ("agui", "TOOL_CALL_RESULT", RETURNED, "tool.returned"),
     ("managed-agents", "session.status_idle", RESTS, "turn.ended"),
     ("managed-agents", "agent.tool_use", USE, "tool.called"),
     ("managed-agents", "agent.tool_result", {"tool_use_id": "c1"}, "tool.returned"),
@@ -163,6 +175,7 @@ LIVE = {
     "eve": cut("eve", "turn.failed", T)[:-1] + MORE + b'"}}\n',
     "herm": cut("herm", "session.status_idle", IDLE)[:-2] + MORE + b"\n\n",
     "engine": cut("engine", "thread_lifecycle", {"phase": "completed"})[:-2] + MORE + b"\n\n",
+    "agui": cut("agui", "RUN_FINISHED", RUN)[:-2] + MORE + b"\n\n",
     "managed-agents": cut("managed-agents", "session.status_idle", RESTS)[:-2] + MORE + b"\n\n",
 }
 
@@ -212,6 +225,7 @@ RESULTS = [
     ("eve", "action.result", {**T, "result": CALL}),
     ("herm", "agent.tool_result", {"tool_use_id": "c1"}),
     ("engine", "tool_result", {"tool_call_id": "c1"}),
+    ("agui", "TOOL_CALL_RESULT", RETURNED),
     ("managed-agents", "agent.tool_result", {"tool_use_id": "c1"}),
 ]
 
@@ -227,7 +241,7 @@ async def test_a_result_in_a_frame_that_is_too_large_is_told_over_http(
     assert "longer than the limit" in json.dumps(returned["c1"])
 
 
-@pytest.mark.parametrize("dialect", LIVE)
+@pytest.mark.parametrize("dialect", [name for name in LIVE if properties_of(name).reopens])
 def test_what_a_body_ends_in_comes_again_and_is_not_used(dialect: str) -> None:
     codec = DIALECTS[dialect].client
     assert codec is not None

@@ -43,6 +43,7 @@ REPOSITORY = Path(__file__).parents[1]
 SHAPES = {
     ("events", 1): 626912227,
     ("commands", 1): 3041177715,
+    ("agui", 1): 3005882340,
     ("engine", 1): 2186941259,
     ("eve", 1): 3352403035,
     ("herm", 1): 4206229850,

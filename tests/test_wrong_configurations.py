@@ -280,7 +280,7 @@ def test_an_empty_configuration_says_what_to_add(tmp_path: Path) -> None:
             assert (told in done.stderr) is said
 
 
-READ = "'herm', 'eve', 'engine', 'managed-agents', 'hermes-agent'"
+READ = "'herm', 'eve', 'engine', 'agui', 'managed-agents', 'hermes-agent'"
 
 OFFERED = (
     (("translate", "--to", "engine"), "--from", f"{READ}, 'canonical'"),
@@ -296,7 +296,7 @@ OFFERED = (
 
 
 @pytest.mark.parametrize(("words", "option", "offered"), OFFERED)
-@pytest.mark.parametrize("dialect", ["hermes-agent", "agui", "openai"])
+@pytest.mark.parametrize("dialect", ["hermes-agent", "aisdk", "openai"])
 def test_a_command_offers_exactly_the_dialects_that_it_can_read_or_write(
     words: tuple[str, ...], option: str, offered: str, dialect: str
 ) -> None:

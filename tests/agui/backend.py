@@ -32,8 +32,11 @@ BACKEND = BackendProperties(
     title=KEPT,
     archive=KEPT,
     delete=ERASED,
+    reopens=False,
     lost="cannot be asked for the rest",
     probed=("run",),
-    unauthorized="backend_refused",
+    probed_open=False,
+    probed_refused=True,
+    unauthorized="",
     failure="agent_error",
 )

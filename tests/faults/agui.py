@@ -31,6 +31,8 @@ __all__ = ["FAULTS"]
 
 LOST = "backend_session_lost"
 
+UNREADABLE = b'data: {"type":"TEXT_MESSAGE_CONTENT","delta":"\xff\n\n'
+
 PLACES = (0, 1, 2, 5, 9)
 
 RECOVERED: list[Fault] = [
@@ -61,6 +63,8 @@ SENT = [
     *(Becomes(Reset(after_event=place), LOST, "cannot be asked") for place in (0, 2)),
     *(Becomes(HalfClose(after_event=place), LOST, "cannot be asked") for place in (0, 2)),
     *(Becomes(HalfFrame(place), LOST, "cannot be asked") for place in (0, 2)),
+    *(Becomes(Stall(place), LOST, "cannot be asked") for place in PLACES),
+    Becomes(Stall(5, data=UNREADABLE), LOST, "cannot be asked"),
     Becomes(SlowHead(0.05)),
 ]
 
@@ -93,7 +97,7 @@ FAULTS = Faulty(
     split={"run": {("run", 1): SplitCharacters()}},
     differing={},
     broken=b'data: {"type":"\xff\xfe\n\n',
-    unreadable=b'data: {"type":"TEXT_MESSAGE_CONTENT","delta":"\xff\n\n',
+    unreadable=UNREADABLE,
     calls=functools.partial(many, "ManyCalls", "agui"),
     refused=REFUSED,
     sent=SENT,

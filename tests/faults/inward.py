@@ -229,7 +229,7 @@ class Wire:
             payload.feed_data(bytes(request.body))
         payload.feed_eof()
         body = _Body()
-        url = URL(request.path, encoded=True).with_query(request.query)
+        url = URL(request.path or "/", encoded=True).with_query(request.query)
         made = make_mocked_request(
             request.method,
             str(url),

@@ -23,6 +23,7 @@ from tests.support.waiting import SOON_S, asks, settled, until
 __all__ = ["Shadowed"]
 
 TABLES: Mapping[str, Mapping[str, Any]] = {
+    "agui": {},
     "engine": {},
     "eve": {},
     "herm": {"create": {"agent": "agent_K4", "user_id": "team_blue"}},

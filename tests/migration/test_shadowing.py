@@ -30,7 +30,7 @@ from tests.support.dragoman import Start, starting
 from tests.support.waiting import asks, settled, until
 from tests.test_cli import dragoman
 
-DIALECTS = ("engine", "eve", "herm", "managed-agents")
+DIALECTS = ("agui", "engine", "eve", "herm", "managed-agents")
 TOLD_OTHERWISE = (
     *("error.reported", "error.reported"),
     *("reasoning.completed.text", "reasoning.completed.text"),

@@ -88,11 +88,15 @@ class BackendProperties:
         sizes: whether it tells how much a compaction has saved.
         child_tools: whether it shows the tools of its child agents.
         results: whether its agent gives structured results without being given a schema.
+        reopens: whether its stream can be had again, which also tells how its turn stands; where
+            it cannot, a body that breaks is a turn that has failed, and leaving it is the stop.
         lost: words of what is said when its stream cannot be had again.
         probed: the routes that `dragoman check` asks of one that is new, as its scripted backend
             calls them.
         probed_stream: whether one of them is a stream.
-        unauthorized: the code with which it refuses a credential.
+        probed_open: whether the first of them needs no credential.
+        probed_refused: whether it tells what it is by what it refuses.
+        unauthorized: the code with which it refuses a credential, empty where it gives none.
         failure: the code of ours for a turn that its agent gives up.
     """
 
@@ -130,10 +134,13 @@ class BackendProperties:
     sizes: bool = True
     child_tools: bool = False
     results: bool = False
+    reopens: bool = True
     lost: str = "takes no connection"
 
     probed: tuple[str, ...]
     probed_stream: bool = False
+    probed_open: bool = True
+    probed_refused: bool = False
     unauthorized: str = "unauthorized"
     failure: str = "agent_error"
 

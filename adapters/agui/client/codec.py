@@ -33,6 +33,7 @@ from adapters.wire.errors import SESSION_LOST, DragomanError, ErrorCode, NotSupp
 from adapters.wire.framing import TORN
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, mended_json, parse_json
+from adapters.wire.partial_recovery import block_of
 
 _DELTA = "TEXT_MESSAGE_CONTENT"
 
@@ -202,7 +203,8 @@ class AguiClient(ClientCodec):
         error = posts.refusal(response)
         if response.status in (502, 504):
             # From something in between: the agent may be at work.
-            return self._cut(f"{error.message} Whether the agent began is not known.", error.code)
+            words = f"{error.message} Whether the agent began is not known."
+            return turns.cut(s, error.model_copy(update={"message": words}))
         s.runs.take()
         return self._refused(run, error)
 
@@ -335,7 +337,8 @@ class AguiClient(ClientCodec):
         s.block.frames += 1
         if type(payload) is not dict or type(name := payload.get("type")) is not str:
             words = "an event is not a JSON object with a `type`"
-            return [raw.garbled(wire.DIALECT, words, frame.data, turn_id=s.turn)]
+            told = raw.garbled(wire.DIALECT, words, frame.data, turn_id=s.turn)
+            return [told, *self._salvaged(call, frame.data, words, now)]
         # The hot path: the next piece of the open text.
         if (
             last is not None
@@ -349,7 +352,10 @@ class AguiClient(ClientCodec):
             return [delta]
         self._last = None
         self._kept.touched = True
-        out = mended + self._begin_unasked(name, payload)
+        return mended + self._take(call, name, payload, now)
+
+    def _take(self, call: Call, name: str, payload: dict[str, Any], now: int) -> list[ev.Event]:
+        s, out = self._s, self._begin_unasked(name, payload)
         if self._run_of(call) is None:
             # Behind the end of its run.
             return out
@@ -385,7 +391,16 @@ class AguiClient(ClientCodec):
             # The end of a body that broke, which `closed` tells.
             return []
         self._s.block.frames += 1
-        return [raw.garbled(wire.DIALECT, reason, offending, turn_id=self._s.turn)]
+        told = raw.garbled(wire.DIALECT, reason, offending, turn_id=self._s.turn)
+        _, data = block_of(offending)
+        return [told, *self._salvaged(call, data, reason, now)]
+
+    def _salvaged(self, call: Call, data: bytes, reason: str, now: int) -> list[ev.Event]:
+        """Take what can be read of an event that counts."""
+        self._last = None
+        self._kept.touched = True
+        payload = frames.salvaged(data, reason)
+        return [] if payload is None else self._take(call, payload["type"], payload, now)
 
 
 _UNKNOWN = "Whether the agent has begun, and what it has done, is not known."

@@ -11,7 +11,8 @@ from adapters.agui.client.state import RESULT_HOLD_MS, AguiClientState, AguiEven
 from adapters.driving import runs
 from adapters.model import events as ev
 from adapters.wire.errors import code_of, cut
-from adapters.wire.jsonvalue import int_of, text_of
+from adapters.wire.jsonvalue import int_of, name_of, text_of
+from adapters.wire.partial_recovery import salvage
 
 # Runs.
 
@@ -141,6 +142,22 @@ _BESIDE = frozenset({"RAW", "STEP_STARTED", "STEP_FINISHED", "REASONING_ENCRYPTE
 
 _SETTLING = frozenset({"RUN_FINISHED", "RUN_ERROR"})
 """Events after which nothing more will show of calls that are held."""
+
+
+_SALVAGED = frozenset({"RUN_FINISHED", "RUN_ERROR", "TOOL_CALL_RESULT"})
+"""Events that count though the rest of them cannot be read: without them a run would not end, or
+would wait for the result of a call."""
+
+
+def salvaged(data: bytes, reason: str) -> dict[str, Any] | None:
+    """Return what can be read of an event that cannot be read to its end; None where that means
+    nothing."""
+    payload = salvage(data)
+    if name_of(payload.get("type")) not in _SALVAGED:
+        return None
+    if payload["type"] == "TOOL_CALL_RESULT":
+        payload.setdefault("content", reason)
+    return payload
 
 
 def meaning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:

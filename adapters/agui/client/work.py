@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from adapters.agui import wire
 from adapters.agui.client import turns
@@ -16,7 +16,7 @@ from adapters.agui.client.state import (
 )
 from adapters.model import events as ev
 from adapters.model import raw
-from adapters.wire.errors import cut
+from adapters.wire.errors import code_of, cut
 from adapters.wire.jsonvalue import JsonError, format_json, name_of, parse_json, rest_of
 
 # Text and reasoning.
@@ -248,8 +248,7 @@ def returned(
     call = s.calls.pop(call_id, None)
     s.returned.append(call_id)
     output, content = _output(message.get("content"))
-    error = message.get("error")
-    failed = isinstance(error, str) and bool(error)
+    status, error = _failure(message, output)
     name = name_of(message.get("messageId")) or name_of(message.get("id")) or f"result-{call_id}"
     extra = {"messageId": name, **(seen.extra or {})}
     event = ev.ToolReturned(
@@ -258,14 +257,34 @@ def returned(
         call_id=call_id,
         output=output,
         content=content,
-        is_error=failed,
-        error=ev.ErrorInfo(code="tool_failed", message=cut(str(error))) if failed else None,
-        status="failed" if failed else "completed",
+        is_error=error is not None,
+        error=error,
+        status=status,
         native=seen.native,
         extra=extra,
     )
     s.result = HeldResult(event, name, seen.now, call is not None and not call.known)
     return out
+
+
+_Status = Literal["completed", "failed", "rejected"]
+
+
+def _failure(message: dict[str, Any], output: Any) -> tuple[_Status, ev.ErrorInfo | None]:
+    """Return what a result says of a failure: the protocol has a place for one in messages only, so
+    a Dragoman that serves an agent says it in `metadata`."""
+    words = message.get("error")
+    if isinstance(words, str) and words:
+        return "failed", ev.ErrorInfo(code="tool_failed", message=cut(words))
+    match message.get("metadata"):
+        case {wire.OURS: {"isError": True, **told}}:
+            words = output if isinstance(output, str) else "The tool failed."
+            error = ev.ErrorInfo(code="tool_failed", message=cut(words))
+            match told.get("error"):
+                case {"code": str(code), "message": str(said)}:
+                    error = ev.ErrorInfo(code=code_of(code, "tool_failed"), message=cut(said))
+            return ("rejected" if told.get("status") == "rejected" else "failed"), error
+    return "completed", None
 
 
 def _output(content: Any) -> tuple[Any, tuple[ev.Content, ...] | None]:

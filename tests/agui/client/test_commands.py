@@ -241,6 +241,13 @@ def test_what_fails_between_may_have_begun_so_the_turn_has_failed(status: int) -
     assert "not known" in session.last(ev.TurnEnded).error.message
 
 
+def test_what_something_between_writes_is_kept_with_its_status() -> None:
+    session = Session()
+    session.respond(session.submit("k1", said()), 502, b"<html>gateway-7", "text/html")
+    error = session.last(ev.TurnEnded).error
+    assert (error.code, error.status, error.quote) == ("http_502", 502, "<html>gateway-7")
+
+
 def test_a_body_that_is_not_a_stream_fails_the_turn() -> None:
     session = Session()
     session.respond(session.submit("k1", said()), 200, b"<html>", "text/html; charset=utf-8")

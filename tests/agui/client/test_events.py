@@ -435,6 +435,30 @@ def test_the_mark_behind_a_result_says_what_came_of_it(
     assert "error" not in tool
 
 
+@each(
+    ("told", "status", "code", "words"),
+    [
+        ({"isError": True, "status": "failed"}, "failed", "tool_failed", "Not so."),
+        (
+            {"isError": True, "status": "rejected", "error": {"code": "no", "message": "Denied."}},
+            *("rejected", "no", "Denied."),
+        ),
+        ({"isError": False, "status": "completed"}, "completed", None, None),
+        ({"isError": "yes"}, "completed", None, None),
+        ("words", "completed", None, None),
+    ],
+)
+def test_a_dragoman_that_serves_an_agent_says_what_came_of_a_call(
+    told: Any, status: str, code: str | None, words: str | None
+) -> None:
+    returned = {**result(content="Not so."), "metadata": {"dragoman": told}}
+    session = ran(*called(), returned, *text("Oh."))
+    done = session.last(ev.ToolReturned)
+    assert (done.status, done.is_error) == (status, code is not None)
+    error = done.error
+    assert ((error.code, error.message) if error else (None, None)) == (code, words)
+
+
 def test_a_message_of_a_tool_may_say_its_error() -> None:
     session = ran(*called(), {**result(content="Broke."), "error": "Broke."})
     assert session.last(ev.ToolReturned).status == "failed"
