@@ -77,6 +77,9 @@ ON_INTERRUPT = "on_interrupt"
 """As agents ask: the reason for a call that waits for a yes, and the custom event of the older form
 of LangGraph and Mastra."""
 
+GRAPH_CANCELLED = "__agui_cancelled__"
+"""The member of what `ag-ui-langgraph` gives its graph for an interrupt that was cancelled."""
+
 REASONING_CHUNK = "REASONING_MESSAGE_CHUNK"
 
 PASSED_ON = frozenset(

@@ -11,7 +11,7 @@ from adapters.agui.client.state import RESULT_HOLD_MS, AguiClientState, AguiEven
 from adapters.driving import runs
 from adapters.model import events as ev
 from adapters.wire.errors import code_of, cut
-from adapters.wire.jsonvalue import int_of, text_of
+from adapters.wire.jsonvalue import int_of, name_of, text_of
 
 # Runs.
 
@@ -35,8 +35,6 @@ def finished(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     outcome: dict[str, Any] = found if isinstance(found, dict) else {}
     asked = outcome.get("interrupts")
     if outcome.get("type") == "interrupt" and isinstance(asked, list) and asked:
-        # What the run told besides is the older form of the same.
-        s.legacy = []
         return out + interrupts.requested(s, asked, seen)
     if s.legacy:
         return out + interrupts.legacy(s, seen)
@@ -91,7 +89,9 @@ def _usage(s: AguiClientState, found: Any, seen: AguiEvent) -> list[ev.Event]:
 def custom(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `CUSTOM`, one of which asks."""
     if seen.payload.get("name") == wire.ON_INTERRUPT:
-        s.legacy.append(seen.payload.get("value"))
+        of_graph = seen.payload.get("rawEvent")
+        name = name_of(of_graph.get("id")) if isinstance(of_graph, dict) else None
+        s.legacy.append((name, seen.payload.get("value")))
         return turns.works(s, seen.native)
     return work.unknown(s, seen)
 

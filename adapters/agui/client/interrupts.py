@@ -36,9 +36,13 @@ YES_NO = (
 def requested(s: AguiClientState, found: list[Any], seen: AguiEvent) -> list[ev.Event]:
     """Take the interrupts that a run ends with: the turn stays open."""
     out = turns.end_step(s, seen.native)
+    # What the run told besides is the older form of the same, which a LangGraph has.
+    mapped = bool(s.legacy) and len(found) > 1
+    s.legacy = []
     for one in found:
         if isinstance(one, dict):
-            out += _request(s, one, seen.native, Interrupt("question"))
+            asked = Interrupt("question", form="map" if mapped else "resume")
+            out += _request(s, one, seen.native, asked)
     return [*out, _paused(s, seen)]
 
 
@@ -47,11 +51,13 @@ def legacy(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     plain end: their value is JSON as text."""
     out = turns.end_step(s, seen.native)
     values, s.legacy = s.legacy, []
-    for value in values:
+    mapped = len(values) > 1 and all(of_graph for of_graph, _ in values)
+    for of_graph, value in values:
         said = parsed(value) if isinstance(value, str) else value
         one = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
-        name = name_of(one.get("id")) or f"interrupt-{s.turns}-{len(s.asks.open) + 1}"
-        asked = Interrupt("question", form="command", value=value)
+        name = of_graph or name_of(one.get("id"))
+        name = name or f"interrupt-{s.turns}-{len(s.asks.open) + 1}"
+        asked = Interrupt("question", form="map" if mapped else "command", value=value)
         out += _request(s, {**one, "id": name}, seen.native, asked)
     return [*out, _paused(s, seen)]
 
@@ -239,18 +245,26 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
 
 
 def resume_of(s: AguiClientState) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Return what a run says to what is asked: the entries of `resume`, and the older `command`."""
+    """Return what a run says to what is asked: the entries of `resume`, and the older `command`.
+
+    A LangGraph, which is known by its `on_interrupt` events, takes one answer in both; several only
+    as a map in `command`: `ag-ui-langgraph` 0.0.47 hands the graph a `resume` that it refuses, and
+    then everything is still asked."""
     resume: list[dict[str, Any]] = []
     command = None
+    mapped: dict[str, Any] = {}
     for request_id, asked in s.asks.open.items():
         assert asked.reply is not None
-        if asked.form == "command":
+        if asked.form == "map":
+            cancelled = {wire.GRAPH_CANCELLED: True, "interrupt_id": request_id}
+            mapped[request_id] = asked.reply.get("payload", cancelled)
+        elif asked.form == "command":
             payload = asked.reply.get("payload", wire.CANCELLED)
             value = payload if isinstance(payload, str) else format_json(payload).decode()
             command = {"resume": value, "interruptEvent": asked.value}
         elif asked.form == "resume":
             resume.append({"interruptId": request_id, **asked.reply})
-    return resume, command
+    return resume, {"resume": mapped} if mapped else command
 
 
 def results_of(s: AguiClientState) -> dict[str, dict[str, Any]]:

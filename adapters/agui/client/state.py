@@ -28,10 +28,11 @@ call was given. Ours."""
 @dataclasses.dataclass(slots=True)
 class Interrupt(GatheredRequest):
     """What a run has ended with. `form` says how it is answered: by `resume`, by the older
-    `command`, whose event had `value`, or by a message of a tool. Of its payload `yes_no` says that
-    it has `approved`, `member` which one has the words, empty where the words are the payload."""
+    `command`, whose event had `value`, by a `map` of all answers there, or by a message of a tool.
+    Of its payload `yes_no` says that it has `approved`, `member` which one has the words, empty
+    where the words are the payload."""
 
-    form: Literal["resume", "command", "tool"] = "resume"
+    form: Literal["resume", "command", "map", "tool"] = "resume"
     yes_no: bool = False
     member: str = ""
     value: Any = None
@@ -98,8 +99,9 @@ class AguiClientState:
     ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
     asks: InteractionLedger[Interrupt] = dataclasses.field(default_factory=InteractionLedger)
     held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
-    # Of the body; `foreign` is the open message of another role than the agent's.
-    legacy: Annotated[list[Any], NOT_STORED] = dataclasses.field(default_factory=list)
+    # Of the body; `legacy` are the older form's interrupts, with the names that the graph gave,
+    # `foreign` is the open message of another role than the agent's.
+    legacy: Annotated[list[tuple[str | None, Any]], NOT_STORED] = dataclasses.field(default_factory=list)
     chunk: Annotated[str, NOT_STORED] = ""
     foreign: Annotated[str, NOT_STORED] = ""
     result: Annotated[HeldResult | None, NOT_STORED] = None

@@ -34,8 +34,10 @@ def paused(*interrupts: Event) -> Session:
     return session
 
 
-def custom(value: Any) -> Event:
-    return {"type": "CUSTOM", "name": "on_interrupt", "value": value}
+def custom(value: Any, name: str | None = None) -> Event:
+    """Return an interrupt of the older form; `name` is what the graph calls it."""
+    told = {"type": "CUSTOM", "name": "on_interrupt", "value": value}
+    return told if name is None else {**told, "rawEvent": {"id": name}}
 
 
 def question(schema: Any = None, **members: Any) -> Event:
@@ -151,6 +153,27 @@ def test_both_forms_at_once_are_asked_once() -> None:
     body = posted(session.answer("a1", "int-1", decision="allow"))
     assert body["resume"][0]["interruptId"] == "int-1"
     assert body["forwardedProps"] == {}
+
+
+@each("ends", ["outcome", "bare"])
+def test_a_graph_has_the_answers_to_several_interrupts_in_a_map(ends: str) -> None:
+    """A LangGraph cannot take them as entries of `resume`."""
+    first, second = approval("g1"), approval("g2")
+    older = [custom(json.dumps({**one, "id": "x"}), one["id"]) for one in (first, second)]
+    session = Session()
+    session.ask()
+    session.run(*older, interrupted(first, second) if ends == "outcome" else BARE)
+    assert session.last(ev.TurnPaused).request_ids == ("g1", "g2")
+    assert session.answer("a1", "g1", decision="allow") is None
+    session.restart()
+    body = posted(session.answer("a2", "g2", skip=True))
+    assert "resume" not in body
+    assert body["forwardedProps"]["command"] == {
+        "resume": {
+            "g1": {"approved": True},
+            "g2": {"__agui_cancelled__": True, "interrupt_id": "g2"},
+        }
+    }
 
 
 def test_a_request_whose_id_comes_again_is_another_one() -> None:
