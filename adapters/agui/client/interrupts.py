@@ -137,6 +137,8 @@ def _request(
     if call_id not in s.calls:
         call_id = None
     asked.yes_no = _is_approval(one)
+    # An Agent Framework refuses what its schema does not name, and then all messages.
+    asked.reasoned = not members or "reason" in members
     asked.kind = "approval" if asked.yes_no else "question"
     asked.call_id = call_id
     if not asked.yes_no and len(members) == 1:
@@ -147,14 +149,13 @@ def _request(
     elif choices:
         options = tuple(ev.Option(id=choice, label=choice) for choice in choices)
     s.asks.ask(request_id, asked)
-    message = one.get("message")
     return [
         ev.InteractionRequested(
             thread_id=ev.MAIN,
             turn_id=s.turn,
             request_id=request_id,
             kind=asked.kind,
-            prompt=message if isinstance(message, str) else str(one.get("reason") or ""),
+            prompt=_prompt(one),
             options=options,
             freeform=asked.kind == "question" and not (choices and _closed(schema, members)),
             call_id=call_id,
@@ -163,6 +164,17 @@ def _request(
             extra=rest_of(one, _KNOWN),
         )
     ]
+
+
+def _prompt(one: Mapping[str, Any]) -> str:
+    """Return the words of an interrupt. Those that a tool of a Strands asks are in `metadata`, any
+    JSON; its `reason` is only a name."""
+    match one:
+        case {"message": str(words)} | {"metadata": {"reason": str(words)}}:
+            return words
+        case {"metadata": {"reason": dict() | list() as value}}:
+            return format_json(value).decode()
+    return str(one.get("reason") or "")
 
 
 def _members(schema: Any) -> dict[str, Any]:
@@ -233,7 +245,7 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
     payload: Any
     if asked.yes_no:
         payload = {"approved": _allows(command)}
-        if reason := command.reason or command.text:
+        if asked.reasoned and (reason := command.reason or command.text):
             payload["reason"] = reason
     elif command.option_ids:
         chosen = ", ".join(command.option_ids)

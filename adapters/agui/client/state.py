@@ -29,11 +29,12 @@ call was given. Ours."""
 class Interrupt(GatheredRequest):
     """What a run has ended with. `form` says how it is answered: by `resume`, by the older
     `command`, whose event had `value`, by a `map` of all answers there, or by a message of a tool.
-    Of its payload `yes_no` says that it has `approved`, `member` which one has the words, empty
-    where the words are the payload."""
+    Of its payload `yes_no` says that it has `approved`, `reasoned` that a reason may be beside it,
+    `member` which one has the words, empty where the words are the payload."""
 
     form: Literal["resume", "command", "map", "tool"] = "resume"
     yes_no: bool = False
+    reasoned: bool = True
     member: str = ""
     value: Any = None
 

@@ -71,7 +71,8 @@ def result(name: str = "c1", content: Any = "sent", message: str = "") -> Event:
 
 def approval(name: str, call_id: str | None = None) -> Event:
     """Return an interrupt as a Pydantic AI writes it."""
-    schema = {"type": "object", "properties": {"approved": {"type": "boolean"}}}
+    members = {"approved": {"type": "boolean"}, "reason": {"type": "string"}}
+    schema = {"type": "object", "properties": members}
     asked = {"id": name, "reason": "tool_call", "message": f"{name}?", "responseSchema": schema}
     return asked if call_id is None else {**asked, "toolCallId": call_id}
 

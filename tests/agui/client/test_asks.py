@@ -106,6 +106,26 @@ def test_a_question_has_the_choices_of_its_schema(
     assert asked.freeform is freeform
 
 
+@each(
+    ("members", "prompt"),
+    [
+        ({"message": "Which?", "metadata": {"reason": "Why?"}}, "Which?"),
+        ({"metadata": {"reason": "Which colour?"}}, "Which colour?"),
+        ({"metadata": {"reason": {"ask": "Which?"}}}, '{"ask":"Which?"}'),
+        ({"metadata": {"reason": 5}}, "question"),
+        ({"metadata": 5}, "question"),
+    ],
+    ids=str,
+)
+def test_the_words_of_a_question_may_stand_beside_its_name(members: Any, prompt: str) -> None:
+    """As a tool of a Strands asks."""
+    session = paused({"id": "r", "reason": "question", **members})
+    asked = session.last(ev.InteractionRequested)
+    assert (asked.kind, asked.prompt, asked.freeform) == ("question", prompt, True)
+    (entry,) = posted(session.answer("a1", "r", text="red"))["resume"]
+    assert entry["payload"] == "red"
+
+
 @each("one", [{"id": "r", "reason": ["x"]}, {"id": "r", "reason": {}}, {"id": "r", "message": 5}])
 def test_an_interrupt_that_makes_little_sense_is_a_question(one: Event) -> None:
     assert paused(one).last(ev.InteractionRequested).kind == "question"
@@ -219,6 +239,17 @@ def test_an_approval_is_answered_by_approved(fields: Any, entry: Any, outcome: s
     resolved = session.last(ev.InteractionResolved)
     assert (resolved.outcome, session.settled()["a1"]) == (outcome, "taken")
     assert session.types().index("interaction.resolved") < session.types().index("turn.resumed")
+
+
+@each("more", [{"editedArgs": {}}, {"to": {}, "accepted": {}}], ids=str)
+def test_an_approval_has_no_reason_where_its_schema_names_none(more: Any) -> None:
+    """An Agent Framework refuses it, and then every message."""
+    schema = {"type": "object", "properties": {"approved": {"type": "boolean"}, **more}}
+    session = paused({**approval("int-1"), "responseSchema": schema})
+    (entry,) = posted(session.answer("a1", "int-1", decision="deny", reason="No."))["resume"]
+    assert entry["payload"] == {"approved": False}
+    session.run(*text("No."), BARE)
+    assert session.last(ev.InteractionResolved).answer.reason == "No."
 
 
 @each(
