@@ -128,6 +128,7 @@ class AguiClient(ClientCodec):
             waiting=interrupts.waiting_calls(s),
             results=interrupts.results_of(s),
         )
+        pieces += interrupts.asking_calls(s)
         return posts.run(
             self._thread,
             run,

@@ -38,7 +38,7 @@ def finished(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         return out + interrupts.requested(s, asked, seen)
     if s.legacy:
         return out + interrupts.legacy(s, seen)
-    left = [call_id for call_id, call in s.calls.items() if call.told]
+    left = interrupts.left_open(s)
     if left and outcome.get("type") != "cancelled":
         # Its own calls an agent finishes before its run ends.
         return out + interrupts.pending(s, left, seen)
@@ -142,15 +142,15 @@ _SETTLING = frozenset({"RUN_FINISHED", "RUN_ERROR"})
 
 def meaning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Return what an event means, as far as that may be told now."""
-    out: list[ev.Event] = []
+    before: list[ev.Event] = []
     if s.chunk and seen.name not in _CHUNKS:
-        out += work.close_chunk(s, seen.native)
+        before += work.close_chunk(s, seen.native)
     if s.result is not None and seen.name not in _BESIDE and not _may_say_input(s, seen):
-        out += turns.let_result_go(s)
+        before += turns.let_result_go(s)
     for call_id in interrupts.asked_calls(seen.name, seen.payload):
         s.held.decide(call_id, "ask")
-    out += HANDLERS.get(seen.name, work.unknown)(s, seen)
-    return _hold(s, out, seen)
+    out = _keep(s, before, seen.now) if before else []
+    return out + _hold(s, HANDLERS.get(seen.name, work.unknown)(s, seen), seen)
 
 
 def _may_say_input(s: AguiClientState, seen: AguiEvent) -> bool:
@@ -169,8 +169,13 @@ def _hold(s: AguiClientState, events: list[ev.Event], seen: AguiEvent) -> list[e
         return out + s.held.go()
     if seen.name in _SETTLING:
         return s.held.let_go() + events
+    return _keep(s, events, seen.now)
+
+
+def _keep(s: AguiClientState, events: list[ev.Event], now: int) -> list[ev.Event]:
+    """Let events through, or keep them behind a call that is held."""
     returned = [event.call_id for event in events if isinstance(event, ev.ToolReturned)]
-    out = s.held.keep(events, seen.now)
+    out = s.held.keep(events, now)
     for call_id in returned:
         s.held.decide(call_id, "allow")
     return out + (s.held.go() if returned else [])

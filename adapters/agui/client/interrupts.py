@@ -6,12 +6,12 @@ open: so no answer is sent twice, and none but to what the newest run has told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adapters.agui import wire
 from adapters.agui.client import turns
-from adapters.agui.client.state import AguiClientState, AguiEvent, Interrupt
+from adapters.agui.client.state import AguiClientState, AguiEvent, Interrupt, OpenCall
 from adapters.driving import runs
 from adapters.driving.asks import InteractionAnswer
 from adapters.model import commands as cmd
@@ -34,15 +34,19 @@ YES_NO = (
 
 
 def requested(s: AguiClientState, found: list[Any], seen: AguiEvent) -> list[ev.Event]:
-    """Take the interrupts that a run ends with: the turn stays open."""
+    """Take the interrupts that a run ends with: the turn stays open. Calls that ask the same are
+    done with."""
     out = turns.end_step(s, seen.native)
+    asking = _take_asking(s)
     # What the run told besides is the older form of the same, which a LangGraph has.
     mapped = bool(s.legacy) and len(found) > 1
     s.legacy = []
     for one in found:
         if isinstance(one, dict):
             asked = Interrupt("question", form="map" if mapped else "resume")
-            out += _request(s, one, seen.native, asked)
+            call = asking.get(name_of(one.get("toolCallId")) or "")
+            told = one if call is None else {**one, "toolCallId": call.about}
+            out += _request(s, told, seen.native, asked)
     return [*out, _paused(s, seen)]
 
 
@@ -63,9 +67,17 @@ def legacy(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 
 
 def pending(s: AguiClientState, call_ids: list[str], seen: AguiEvent) -> list[ev.Event]:
-    """Take calls whose results the application has to give."""
+    """Take calls whose results the application has to give, and those that ask for a yes."""
     out = turns.end_step(s, seen.native)
+    asking = _take_asking(s)
+    for name, call in asking.items():
+        one = {"id": name, "reason": wire.CONFIRMATION, "toolCallId": call.about}
+        asked = Interrupt("approval", form="call", value=call.name)
+        out += _request(s, {**one, "message": call.hint}, seen.native, asked)
+    about = {call.about for call in asking.values()}
     for call_id in call_ids:
+        if call_id in asking or call_id in about:
+            continue
         call = s.calls[call_id]
         s.asks.ask(call_id, Interrupt("tool_result", call_id=call_id, form="tool"))
         out.append(
@@ -82,6 +94,20 @@ def pending(s: AguiClientState, call_ids: list[str], seen: AguiEvent) -> list[ev
             )
         )
     return [*out, _paused(s, seen)]
+
+
+def left_open(s: AguiClientState) -> list[str]:
+    """Return the calls that a run leaves without result."""
+    return [call_id for call_id, call in s.calls.items() if call.told]
+
+
+def _take_asking(s: AguiClientState) -> dict[str, OpenCall]:
+    """Take the calls that ask for a yes to another one: they are asked, and have no result."""
+    found = {call_id: call for call_id, call in s.calls.items() if call.about}
+    for call_id in found:
+        del s.calls[call_id]
+        s.returned.append(call_id)
+    return found
 
 
 def _paused(s: AguiClientState, seen: AguiEvent) -> ev.Event:
@@ -240,6 +266,9 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
         if command.skip:
             words = command.reason or "The call was not carried out."
         return {"content": words, "error": words} if command.is_error else {"content": words}
+    if asked.form == "call":
+        answer = {wire.ASKING_CALLS[asked.value]: _allows(command) and not command.skip}
+        return {"content": format_json(answer).decode()}
     if command.skip:
         return {"status": wire.CANCELLED}
     payload: Any
@@ -286,6 +315,20 @@ def results_of(s: AguiClientState) -> dict[str, dict[str, Any]]:
         for name, asked in s.asks.open.items()
         if asked.form == "tool" and asked.reply is not None
     }
+
+
+def asking_calls(s: AguiClientState) -> Iterator[bytes]:
+    """Yield the messages that answer calls which ask for a yes: each such call, which is not part
+    of the conversation otherwise, and its result."""
+    for name, asked in s.asks.open.items():
+        if asked.form != "call" or asked.reply is None:
+            continue
+        function = {"name": asked.value, "arguments": "{}"}
+        call = {"id": name, "type": "function", "function": function}
+        owner = {"id": f"calls-{name}", "role": "assistant", "content": "", "toolCalls": [call]}
+        yield format_json(owner)
+        result = {"id": f"result-{name}", "role": "tool", "toolCallId": name}
+        yield format_json({**result, **asked.reply})
 
 
 def waiting_calls(s: AguiClientState) -> frozenset[str]:

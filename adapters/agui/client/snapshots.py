@@ -66,7 +66,15 @@ def state(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         return work.unknown(s, seen)
     rest = {name: value for name, value in snapshot.items() if name != "messages"}
     told = seen._replace(payload={**seen.payload, "snapshot": rest})
-    return _inputs(s, found) + (work.unknown(s, told) if rest else [])
+    out = _inputs(s, found)
+    kinds = [one.get("type") if isinstance(one, dict) else None for one in found]
+    last = max((i for i, kind in enumerate(kinds) if kind == "human"), default=-1)
+    for message in found[last + 1 :]:
+        match message:
+            # It has the result of a tool that failed, of which the stream says nothing.
+            case {"type": "tool", "tool_call_id": str(call_id)} if call_id in s.calls:
+                out += turns.let_result_go(s) + work.returned(s, call_id, message, seen)
+    return out + (work.unknown(s, told) if rest else [])
 
 
 def _inputs(s: AguiClientState, found: list[Any]) -> list[ev.Event]:

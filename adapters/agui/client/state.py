@@ -28,11 +28,12 @@ call was given. Ours."""
 @dataclasses.dataclass(slots=True)
 class Interrupt(GatheredRequest):
     """What a run has ended with. `form` says how it is answered: by `resume`, by the older
-    `command`, whose event had `value`, by a `map` of all answers there, or by a message of a tool.
+    `command`, whose event had `value`, by a `map` of all answers there, by a message of a tool, or
+    of the `call` that asks, whose tool is `value`.
     Of its payload `yes_no` says that it has `approved`, `reasoned` that a reason may be beside it,
     `member` which one has the words, empty where the words are the payload."""
 
-    form: Literal["resume", "command", "map", "tool"] = "resume"
+    form: Literal["resume", "command", "map", "tool", "call"] = "resume"
     yes_no: bool = False
     reasoned: bool = True
     member: str = ""
@@ -42,12 +43,15 @@ class Interrupt(GatheredRequest):
 @dataclasses.dataclass(slots=True)
 class OpenCall:
     """A call without result. `told` says that the log has it, `known` that it has its input, which
-    is kept where there is room for it."""
+    is kept where there is room for it. `about` is the call that it asks for a yes to: then it is a
+    request and the log has no such call; `hint` are its words."""
 
     name: str
     parent: str | None = None
     told: bool = False
     known: bool = False
+    about: str = ""
+    hint: str = ""
     args: Annotated[list[str], NOT_STORED] = dataclasses.field(default_factory=list)
     input: Annotated[Any, NOT_STORED] = None
     size: Annotated[int, NOT_STORED] = 0

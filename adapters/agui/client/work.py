@@ -155,6 +155,8 @@ def call_args(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     if call is None or call.told or not isinstance(delta, str) or not delta:
         return []
     call.args.append(delta)
+    if call.name in wire.ASKING_CALLS:
+        return []
     return [
         raw.delta_of(
             ev.ToolInputDelta,
@@ -197,6 +199,9 @@ def _called(s: AguiClientState, call_id: str, native: ev.NativeRef) -> list[ev.E
     if known and len(text) + sum(one.size for one in s.calls.values()) <= KEPT_BYTES:
         call.input, call.size = value, len(text)
     call.args.clear()
+    if call.name in wire.ASKING_CALLS and _asks(call, value):
+        s.held.decide(call.about, "ask")
+        return []
     extra: dict[str, Any] = {}
     if call.parent is not None:
         extra["parentMessageId"] = call.parent
@@ -218,6 +223,22 @@ def _called(s: AguiClientState, call_id: str, native: ev.NativeRef) -> list[ev.E
     ]
 
 
+def _asks(call: OpenCall, value: Any) -> bool:
+    """Take the input of a call that asks for a yes to another one, as ADK writes it or an Agent
+    Framework; say whether it does."""
+    match value:
+        case {"originalFunctionCall": {"id": str(about)}}:
+            call.about = about
+        case {"function_call_id": str(about)}:
+            call.about = about
+        case _:
+            return False
+    match value:
+        case {"toolConfirmation": {"hint": str(hint)}}:
+            call.hint = hint
+    return True
+
+
 def _arguments(text: str) -> tuple[Any, bool]:
     """Return what a call is given, and whether all of it is here."""
     try:
@@ -231,6 +252,12 @@ def call_result(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     call_id = name_of(seen.payload.get("toolCallId"))
     if call_id is None:
         return unknown(s, seen)
+    content = seen.payload.get("content")
+    match _arguments(content) if isinstance(content, str) else None:
+        case ({"error": str(words)}, _) if words.startswith(wire.UNCONFIRMED):
+            # It has not run: its own result follows.
+            s.held.decide(call_id, "ask")
+            return turns.works(s, seen.native)
     return returned(s, call_id, seen.payload, seen)
 
 
@@ -248,8 +275,11 @@ def returned(
     call = s.calls.pop(call_id, None)
     s.returned.append(call_id)
     output, content = _output(message.get("content"))
-    error = message.get("error")
-    failed = isinstance(error, str) and bool(error)
+    words = message.get("error")
+    # A LangGraph marks a failure, and says in the content why.
+    failed = (isinstance(words, str) and bool(words)) or message.get("status") == "error"
+    if failed and words in (None, "error") and isinstance(output, str):
+        words = output
     name = name_of(message.get("messageId")) or name_of(message.get("id")) or f"result-{call_id}"
     extra = {"messageId": name, **(seen.extra or {})}
     event = ev.ToolReturned(
@@ -259,7 +289,7 @@ def returned(
         output=output,
         content=content,
         is_error=failed,
-        error=ev.ErrorInfo(code="tool_failed", message=cut(str(error))) if failed else None,
+        error=ev.ErrorInfo(code="tool_failed", message=cut(str(words))) if failed else None,
         status="failed" if failed else "completed",
         native=seen.native,
         extra=extra,

@@ -517,3 +517,128 @@ def test_a_cancelled_run_has_no_open_calls() -> None:
     session.run(*called(), {"type": "RUN_FINISHED", "outcome": {"type": "cancelled"}})
     assert session.last(ev.TurnEnded).outcome == "interrupted"
     assert not session.of(ev.InteractionRequested)
+
+
+# Calls that ask for a yes to another one.
+
+
+def confirmation(name: str = "adk-1", about: str = "c1") -> list[Event]:
+    """Return the call by which an ADK asks."""
+    original = {"id": about, "name": "mail", "args": {"to": "ann"}}
+    asked = {"originalFunctionCall": original, "toolConfirmation": {"hint": "Send?"}}
+    return called(name, "adk_request_confirmation", json.dumps(asked))
+
+
+def changes(name: str = "x", about: str = "c1") -> list[Event]:
+    """Return the call by which an Agent Framework tells clients of an approval."""
+    asked = {"function_name": "mail", "function_call_id": about, "steps": []}
+    return called(name, "confirm_changes", json.dumps(asked))
+
+
+def is_about_the_mail(session: Session) -> None:
+    """Check that an approval is asked about the one call that people see."""
+    (call,) = session.of(ev.ToolCalled)
+    assert (call.name, call.permission) == ("mail", "ask")
+    assert not [one for one in session.of(ev.ToolInputDelta) if one.call_id != "c1"]
+    (asked,) = session.of(ev.InteractionRequested)
+    assert (asked.kind, asked.call_id) == ("approval", "c1")
+    assert asked.details == {"tool": "mail", "input": {"to": "ann"}}
+
+
+@each(
+    ("asking", "fields", "content"),
+    [
+        (confirmation, {"decision": "allow"}, {"confirmed": True}),
+        (confirmation, {"decision": "deny", "reason": "No."}, {"confirmed": False}),
+        (confirmation, {"skip": True}, {"confirmed": False}),
+        (changes, {"decision": "allow"}, {"accepted": True}),
+    ],
+)
+def test_a_call_that_asks_is_an_approval_answered_by_its_result(
+    asking: Any, fields: Any, content: Any
+) -> None:
+    session = Session()
+    session.ask()
+    session.run(*called(), *asking("adk-1"), BARE)
+    is_about_the_mail(session)
+    assert session.last(ev.InteractionRequested).request_id == "adk-1"
+    session.restart()
+    body = posted(session.answer("a1", "adk-1", **fields))
+    assert "resume" not in body
+    *before, owner, tool = body["messages"]
+    assert [one["role"] for one in before] == ["user", "assistant"]
+    assert owner["toolCalls"][0]["id"] == tool["toolCallId"] == "adk-1"
+    assert json.loads(tool["content"]) == content
+    session.run(result(), *text("Done."), BARE)
+    assert session.last(ev.ToolReturned).output == "sent"
+    assert session.last(ev.TurnEnded).outcome == "completed"
+    assert [one["role"] for one in session.next_messages()] == [
+        *("user", "assistant", "tool", "assistant")
+    ]
+
+
+def test_a_call_that_asks_beside_an_interrupt_is_asked_once() -> None:
+    session = Session()
+    session.ask()
+    asked = {"id": "adk-1", "reason": "confirmation", "message": "Send?", "toolCallId": "adk-1"}
+    session.run(*called(), *confirmation(), interrupted(asked))
+    is_about_the_mail(session)
+    body = posted(session.answer("a1", "adk-1", decision="allow"))
+    assert body["resume"][0]["payload"] == {"approved": True}
+    session.run(result(), *text("Done."), BARE)
+    assert session.last(ev.TurnEnded).outcome == "completed"
+
+
+def test_a_call_that_only_tells_of_an_interrupt_is_not_left_open() -> None:
+    """An Agent Framework tells the result of what was denied in a snapshot only."""
+    session = Session()
+    session.ask()
+    session.run(*called(), *changes(), interrupted(approval("af-1", "c1")))
+    is_about_the_mail(session)
+    session.answer("a1", "af-1", decision="deny")
+    calls = [
+        {"id": name, "type": "function", "function": {"name": tool, "arguments": "{}"}}
+        for name, tool in (("c1", "mail"), ("x", "confirm_changes"))
+    ]
+    owner = {"id": "m0", "role": "assistant", "content": "", "toolCalls": calls}
+    tool = {"id": "t", "role": "tool", "toolCallId": "c1", "content": "Error: rejected."}
+    user = {"id": "k1", "role": "user", "content": "Hello"}
+    told = {"type": "MESSAGES_SNAPSHOT", "messages": [user, owner, tool]}
+    session.run(*text("No."), told, BARE)
+    assert [one.output for one in session.of(ev.ToolReturned)] == ["Error: rejected."]
+    assert len(session.of(ev.ToolCalled)) == 1
+    assert session.last(ev.TurnEnded).outcome == "completed"
+
+
+def test_the_result_before_the_question_is_not_the_calls() -> None:
+    """An ADK gives each call of several a result that says what it waits for."""
+    waits = "This tool call requires confirmation, please approve or reject."
+    session = Session()
+    session.ask()
+    session.run(*called(), result(content=json.dumps({"error": waits})), *confirmation(), BARE)
+    assert not session.of(ev.ToolReturned)
+    is_about_the_mail(session)
+    session.answer("a1", "adk-1", decision="allow")
+    session.run(result(), *text("Done."), BARE)
+    assert [one.output for one in session.of(ev.ToolReturned)] == ["sent"]
+
+
+@each("args", ["", "{}", "[1]", '{"function_call_id":5}'])
+def test_a_call_of_that_name_that_asks_nothing_is_a_call(args: str) -> None:
+    session = Session()
+    session.ask()
+    session.run(*called("x", "confirm_changes", args), BARE)
+    assert session.last(ev.ToolCalled).name == "confirm_changes"
+    assert session.last(ev.InteractionRequested).kind == "tool_result"
+
+
+def test_a_clients_tool_beside_a_call_that_asks_waits_too() -> None:
+    session = Session()
+    session.ask()
+    session.run(*called(), *called("c2", "color"), *confirmation(), BARE)
+    kinds = {one.request_id: one.kind for one in session.of(ev.InteractionRequested)}
+    assert kinds == {"adk-1": "approval", "c2": "tool_result"}
+    assert session.answer("a1", "c2", text="red") is None
+    messages = posted(session.answer("a2", "adk-1", decision="allow"))["messages"]
+    tools = {one["toolCallId"]: one["content"] for one in messages if one["role"] == "tool"}
+    assert tools == {"c2": "red", "adk-1": '{"confirmed":true}'}

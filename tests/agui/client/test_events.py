@@ -577,6 +577,37 @@ def test_results_that_only_a_snapshot_has_are_told() -> None:
     assert session.last(ev.TurnEnded).outcome == "completed"
 
 
+def test_a_failure_that_only_a_snapshot_has_is_told_where_it_happened() -> None:
+    """A LangGraph streams nothing of a tool that failed; the call was held until then."""
+    old = {"type": "tool", "tool_call_id": "c1", "content": "earlier"}
+    tool = {"type": "tool", "tool_call_id": "c1", "content": "Error: no", "status": "error"}
+    session = ran(
+        *called(args=':"ann"}'),
+        state(LANGCHAIN),
+        state(old, {"type": "human"}, LANGCHAIN, tool),
+        *text("Oh."),
+        state(tool),
+        snapshot(OWNER, {"role": "tool", "toolCallId": "c1", "content": "Error: no", "id": "t"}),
+    )
+    (call,) = session.of(ev.ToolCalled)
+    assert (call.name, call.input, call.call_id) == ("mail", {"to": "ann"}, "c1")
+    (done,) = session.of(ev.ToolReturned)
+    assert (done.output, done.status) == ("Error: no", "failed")
+    assert done.error.message == "Error: no"
+    types = session.types()
+    assert types.index("tool.called") < types.index("tool.returned") < types.index("text.delta")
+    (tool_message,) = [one for one in session.next_messages() if one["role"] == "tool"]
+    assert tool_message["error"] == "Error: no"
+
+
+def test_a_result_at_the_end_of_a_run_stays_behind_its_call() -> None:
+    tool = {"id": "t", "role": "tool", "toolCallId": "c1", "content": "no", "error": "error"}
+    session = ran(*called(), snapshot(OWNER, tool))
+    assert [one.call_id for one in session.of(ev.ToolCalled)] == ["c1"]
+    assert session.types().index("tool.called") < session.types().index("tool.returned")
+    assert session.last(ev.ToolReturned).error.message == "no"
+
+
 def test_a_text_and_a_call_that_only_a_snapshot_has_are_told_once() -> None:
     user = {"id": "k1", "role": "user", "content": "Hello"}
     tool = {"id": "y", "role": "tool", "toolCallId": "c1", "content": "sent"}
