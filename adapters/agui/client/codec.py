@@ -11,6 +11,7 @@ from adapters.agui import wire
 from adapters.agui.client import frames, interrupts, messages, posts, turns
 from adapters.agui.client.state import (
     BLOCK,
+    BUSY_MS,
     RECORDS,
     RESULT_HOLD_MS,
     AguiClientState,
@@ -53,6 +54,8 @@ class AguiClient(ClientCodec):
         self._kept = CodecCheckpoint(AguiClient, "the state of an AG-UI conversation")
         # The last delta of the open block, from which the next one is made.
         self._last: ev.TextDelta | None = None
+        # The run that is asked for once more.
+        self._again: Call | None = None
         self.wake_at = None
 
     # Commands.
@@ -93,7 +96,8 @@ class AguiClient(ClientCodec):
 
     def _message(self, command_id: str, command: cmd.SendMessage) -> Call:
         s, said = self._s, self._said
-        s.runs.current = run = Run(command_id, [command_id])
+        s.runs.current = run = Run(command_id, [command_id], follows_stop=s.runs.left)
+        s.runs.left = False
         s.ledger.drop_message()
         s.ledger.expect(SentInput(command_id, command.KIND, command.content))
         before = said.before(command.edit_of or command.retry_of)
@@ -152,8 +156,8 @@ class AguiClient(ClientCodec):
         return out
 
     def streams(self) -> tuple[Call, ...]:
-        # Nothing opens the body of a run again.
-        return ()
+        # Nothing opens the body of a run again; only one that was not begun is asked for again.
+        return () if self._again is None else (self._again,)
 
     # What came of calls.
 
@@ -167,7 +171,7 @@ class AguiClient(ClientCodec):
 
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
         self._kept.touched = True
-        self._last = None
+        self._last = self._again = None
         s, run = self._s, self._run_of(call)
         if run is None:
             return []
@@ -189,6 +193,7 @@ class AguiClient(ClientCodec):
         s, run = self._s, self._run_of(call)
         if run is None:
             return []
+        self._again = None
         if 200 <= response.status < 300:
             # A run, of which nothing can be read.
             kind = response.headers.get("Content-Type", "").partition(";")[0][:80]
@@ -208,6 +213,7 @@ class AguiClient(ClientCodec):
         s, run = self._s, self._run_of(call)
         if run is None:
             return []
+        self._again = None
         if sent:
             return self._cut(f"{error.message} {_UNKNOWN}", str(error.code), quote=error.quote)
         s.runs.take()
@@ -215,6 +221,9 @@ class AguiClient(ClientCodec):
 
     def _refused(self, run: Run, error: ev.ErrorInfo) -> list[ev.Event]:
         s = self._s
+        if s.turn is not None and not run.answers:
+            # It was asked for once more: the message was taken.
+            return turns.cut(s, error)
         if run.answers:
             return runs.refuse_answers(run, s.asks, s.ledger, s.turn, error)
         return s.ledger.settle(run.commands[0], "refused", error)
@@ -222,7 +231,7 @@ class AguiClient(ClientCodec):
     def _cut(
         self, words: str, code: str = SESSION_LOST, *, quote: str | None = None
     ) -> list[ev.Event]:
-        self._last = None
+        self._last = self._again = None
         return turns.cut(self._s, ev.ErrorInfo(code=code, message=words, quote=quote))
 
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
@@ -231,6 +240,8 @@ class AguiClient(ClientCodec):
         out: list[ev.Event] = []
         if reason is CloseReason.STOPPED:
             out = self._stopped()
+        elif self._run_of(call) is not None and self._s.runs.busy:
+            self._s.runs.busy, self._s.runs.again_at = False, now + BUSY_MS
         elif self._run_of(call) is not None:
             ended = reason is CloseReason.ENDED
             out = self._cut(runs.INCOMPLETE if ended else runs.BROKEN)
@@ -245,6 +256,8 @@ class AguiClient(ClientCodec):
         run = s.runs.current
         if run is None and s.turn is None:
             return out
+        self._again = None
+        s.runs.left = run is not None
         for command_id in () if run is None else run.commands:
             out += s.ledger.settle(command_id, "taken")
         out += turns.in_turn(s, None)
@@ -272,6 +285,12 @@ class AguiClient(ClientCodec):
         if s.runs.cut:
             s.runs.cut = False
             out += self._cut(runs.RESTARTED)
+        if s.runs.again_at is not None and s.runs.current is not None and now >= s.runs.again_at:
+            s.runs.again_at = None
+            said = self._said
+            pieces = messages.written(said.exchanges)
+            kept = {"context": said.context, "options": said.options}
+            self._again = posts.run(self._thread, s.runs.current, pieces, **kept)
         out += runs.tell_kept(s.runs, s.asks, s.ledger, s.turn)
         out += frames.tick(s, now)
         self._set_alarm()

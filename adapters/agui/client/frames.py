@@ -9,6 +9,7 @@ from adapters.agui import wire
 from adapters.agui.client import interrupts, snapshots, turns, work
 from adapters.agui.client.state import RESULT_HOLD_MS, AguiClientState, AguiEvent
 from adapters.driving import runs
+from adapters.driving.runs import Run
 from adapters.model import events as ev
 from adapters.wire.errors import code_of, cut
 from adapters.wire.jsonvalue import int_of, name_of, text_of
@@ -19,6 +20,7 @@ from adapters.wire.jsonvalue import int_of, name_of, text_of
 def started(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `RUN_STARTED`: a run that resumes goes on with its turn when it works."""
     run = s.runs.current
+    s.first = s.block.frames
     return [] if run is not None and run.answers else turns.in_turn(s, seen.native)
 
 
@@ -56,12 +58,24 @@ def failed(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         details={"code": code} if code is not None and kept != code else None,
     )
     run = s.runs.current
+    if _is_busy(s, run, code):
+        s.runs.busy = True
+        return []
     if run is not None and run.answers and not run.working:
         s.runs.take()
         return runs.refuse_answers(run, s.asks, s.ledger, s.turn, error)
     out = turns.works(s, seen.native) + _usage(s, seen.payload.get("usage"), seen)
     s.runs.take()
     return out + turns.end(s, "failed", error, seen.native, seen.extra)
+
+
+def _is_busy(s: AguiClientState, run: Run | None, code: Any) -> bool:
+    """Say whether an agent has begun nothing of a run, since it is busy with the one that was left:
+    a Strands puts that away after its body is closed."""
+    if run is None or not run.follows_stop or run.working or s.block.frames != s.first + 1:
+        return False
+    run.follows_stop = False
+    return isinstance(code, str) and "BUSY" in code.upper()
 
 
 def _usage(s: AguiClientState, found: Any, seen: AguiEvent) -> list[ev.Event]:

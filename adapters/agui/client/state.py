@@ -25,6 +25,11 @@ RESULT_HOLD_MS = 250
 call was given. Ours."""
 
 
+BUSY_MS = 1_000
+"""After how long a run is asked for once more that an agent refused, since it was busy with the one
+that was left. Ours."""
+
+
 @dataclasses.dataclass(slots=True)
 class Interrupt(GatheredRequest):
     """What a run has ended with. `form` says how it is answered: by `resume`, by the older
@@ -104,12 +109,16 @@ class AguiClientState:
     ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
     asks: InteractionLedger[Interrupt] = dataclasses.field(default_factory=InteractionLedger)
     held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
-    # Of the body; `legacy` are the older form's interrupts, with the names that the graph gave,
+    # Of the body; `first` is the frame of its `RUN_STARTED`, `legacy` are the older form's interrupts, with the names that the graph gave,
     # `foreign` is the open message of another role than the agent's.
     legacy: Annotated[list[tuple[str | None, Any]], NOT_STORED] = dataclasses.field(default_factory=list)
+    first: Annotated[int, NOT_STORED] = 0
     chunk: Annotated[str, NOT_STORED] = ""
     foreign: Annotated[str, NOT_STORED] = ""
     result: Annotated[HeldResult | None, NOT_STORED] = None
+    # The reasoning of the model call, and the message in which it is told once more.
+    thought: Annotated[list[str], NOT_STORED] = dataclasses.field(default_factory=list)
+    again: Annotated[str, NOT_STORED] = ""
     # In the place: it changes with every delta.
     block: Annotated[OpenBlock, NOT_STORED] = dataclasses.field(default_factory=OpenBlock)
 

@@ -80,6 +80,7 @@ def in_step(s: AguiClientState, native: ev.NativeRef) -> list[ev.Event]:
     if s.step is not None:
         return out
     s.step, s.steps, s.calls_in_step = s.steps, s.steps + 1, False
+    s.thought, s.again = [], ""
     out.append(
         ev.StepStarted(
             thread_id=ev.MAIN, turn_id=s.turn, step_index=s.step, native=native, synthetic=True

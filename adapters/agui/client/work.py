@@ -42,8 +42,18 @@ def text(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 
 
 def reasoning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
-    """Take `REASONING_MESSAGE_CONTENT`, and `THINKING_TEXT_MESSAGE_CONTENT`, which has no id."""
-    return _delta(s, seen, "reasoning")
+    """Take `REASONING_MESSAGE_CONTENT`, and `THINKING_TEXT_MESSAGE_CONTENT`, which has no id. ADK
+    tells what it has streamed once more, as a whole and in an open text."""
+    name, words = name_of(seen.payload.get("messageId")), seen.payload.get("delta")
+    if name and isinstance(words, str):
+        if name != s.block.message and s.thought and words == "".join(s.thought):
+            s.again = name
+        if name == s.again:
+            return []
+    out = _delta(s, seen, "reasoning")
+    if isinstance(words, str):
+        s.thought.append(words)
+    return out
 
 
 def text_end(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:

@@ -9,6 +9,7 @@ import pytest
 
 from adapters.agui.client import AguiClient
 from adapters.agui.client.messages import INTERRUPTED
+from adapters.agui.client.state import BUSY_MS
 from adapters.driving import runs
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -366,6 +367,107 @@ def test_a_stop_while_the_turn_waits_ends_it_here() -> None:
         "toolCallId": "c1",
         "content": INTERRUPTED,
     }
+
+
+BUSY = {"type": "RUN_ERROR", "message": "Another run is in progress.", "code": "THREAD_BUSY"}
+STARTED = {"type": "RUN_STARTED", "threadId": THREAD, "runId": "x"}
+
+
+def stopped_and_asked() -> Session:
+    """Return a session whose message after a stop was refused by an agent that is busy still."""
+    session = Session()
+    session.ask()
+    session.feed(STARTED, *called())
+    session.stop()
+    session.ask("And now?", "k2", client_context=["here"])
+    session.feed(STARTED, BUSY)
+    assert session.codec.streams() == ()
+    assert session.call is not None
+    session.take(session.codec.closed(session.call, CloseReason.ENDED, session.now))
+    return session
+
+
+def test_an_agent_that_is_busy_with_what_was_left_is_asked_once_more() -> None:
+    """A Strands puts a run away after its body is closed."""
+    session = stopped_and_asked()
+    first = posted(session.call)
+    assert len(session.of(ev.TurnEnded)) == 1
+    assert session.codec.streams() == ()
+    assert session.codec.wake_at == session.now + BUSY_MS
+    session.due()
+    (again,) = session.codec.streams()
+    assert posted(again) == first
+    session.open(again)
+    assert session.codec.streams() == ()
+    session.run(*text("Now."), SUCCESS)
+    assert session.last(ev.TurnEnded).outcome == "completed"
+    assert len(session.of(ev.TurnStarted)) == 2
+    assert len(session.of(ev.MessageReceived)) == 2
+    assert session.settled()["k2"] == "taken"
+
+
+def test_an_agent_that_stays_busy_is_not_asked_for_ever() -> None:
+    session = stopped_and_asked()
+    session.due()
+    (again,) = session.codec.streams()
+    session.open(again)
+    session.run(BUSY)
+    assert session.last(ev.TurnEnded).error.code == "THREAD_BUSY"
+    assert session.codec.streams() == ()
+    assert session.codec.wake_at is None
+
+
+@pytest.mark.parametrize("how", ["refused", "unsent", "sent"])
+def test_what_is_asked_once_more_may_fail(how: str) -> None:
+    session = stopped_and_asked()
+    session.due()
+    (again,) = session.codec.streams()
+    if how == "refused":
+        session.respond(again, 503, {"detail": "No."})
+    else:
+        session.fail(again, sent=how == "sent")
+    assert session.last(ev.TurnEnded).outcome == "failed"
+    assert session.codec.streams() == ()
+    assert not session.state.busy
+
+
+def test_a_restart_or_a_stop_before_it_is_asked_once_more_ends_the_turn() -> None:
+    session = stopped_and_asked()
+    session.restart()
+    session.due()
+    assert session.last(ev.TurnEnded).outcome == "failed"
+    assert session.codec.streams() == ()
+    for waits in (True, False):
+        session = stopped_and_asked()
+        if not waits:
+            session.due()
+        session.stop("stop2")
+        assert session.last(ev.TurnEnded).outcome == "interrupted"
+        assert session.codec.streams() == ()
+        assert session.codec.wake_at is None
+
+
+@pytest.mark.parametrize("how", ["no stop", "another code", "work before", "state before"])
+def test_only_what_has_surely_not_begun_is_asked_once_more(how: str) -> None:
+    session = Session()
+    session.ask()
+    session.feed(STARTED, *called())
+    if how == "no stop":
+        session.feed(SUCCESS)
+        session.answer("a1", "c1", text="done")
+        session.run(SUCCESS)
+    else:
+        session.stop()
+    session.ask("And now?", "k2")
+    before = {
+        "work before": text("No"),
+        "state before": [{"type": "STATE_SNAPSHOT", "snapshot": {}}],
+    }.get(how, [])
+    error = {**BUSY, "code": "broken"} if how == "another code" else BUSY
+    session.feed(STARTED, *before, error)
+    assert session.last(ev.TurnEnded).outcome == "failed"
+    session.close()
+    assert session.codec.streams() == ()
 
 
 def test_a_stop_when_nothing_runs_is_taken_and_says_nothing() -> None:

@@ -321,6 +321,41 @@ def test_chunks_of_reasoning() -> None:
     assert [one.text for one in session.of(ev.ReasoningCompleted)] == ["Hm"]
 
 
+def thought(name: str, *words: str) -> list[Event]:
+    """Return the events of reasoning."""
+    kind = "REASONING_MESSAGE_CONTENT"
+    return [
+        {"type": "REASONING_START", "messageId": name},
+        {"type": "REASONING_MESSAGE_START", "messageId": name},
+        *({"type": kind, "messageId": name, "delta": one} for one in words),
+        {"type": "REASONING_MESSAGE_END", "messageId": name},
+        {"type": "REASONING_END", "messageId": name},
+    ]
+
+
+def test_reasoning_that_is_told_once_more_as_a_whole_is_told_once() -> None:
+    """As an ADK does, in the midst of the text."""
+    start, half, end = text("Half ")
+    session = ran(*thought("t1", "I ", "add."), start, half, *thought("t2", "I add."), half, end)
+    assert [one.text for one in session.of(ev.ReasoningCompleted)] == ["I add."]
+    assert texts(session) == ["Half Half "]
+    assert [one["id"] for one in session.next_messages()] == ["k1", "t1", "m1"]
+
+
+def test_other_reasoning_is_not_taken_for_the_same() -> None:
+    session = ran(
+        *thought("t1", "I ", "add."),
+        *thought("t2", "I add. More."),
+        *thought("t3", "Hm."),
+        *called(),
+        result(),
+        # Another model call may think the same.
+        *thought("t4", "I add. More."),
+    )
+    told = [one.text for one in session.of(ev.ReasoningCompleted)]
+    assert told == ["I add.", "I add. More.", "Hm.", "I add. More."]
+
+
 def test_a_value_of_what_nobody_knows_is_kept_as_it_is() -> None:
     session = ran(opaque(name="nobody"), {"type": "REASONING_ENCRYPTED_VALUE"})
     assert [one.name for one in session.of(ev.Native)] == ["REASONING_ENCRYPTED_VALUE"] * 2
