@@ -109,9 +109,11 @@ class AguiClientState:
     ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
     asks: InteractionLedger[Interrupt] = dataclasses.field(default_factory=InteractionLedger)
     held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
-    # Of the body; `first` is the frame of its `RUN_STARTED`, `legacy` are the older form's interrupts, with the names that the graph gave,
-    # `foreign` is the open message of another role than the agent's.
-    legacy: Annotated[list[tuple[str | None, Any]], NOT_STORED] = dataclasses.field(default_factory=list)
+    # Of the body; `legacy` are the older form's interrupts, each with the name that the graph gave,
+    # `first` is the frame of `RUN_STARTED`, `foreign` the open message of another role.
+    legacy: Annotated[list[tuple[str | None, Any]], NOT_STORED] = dataclasses.field(
+        default_factory=list
+    )
     first: Annotated[int, NOT_STORED] = 0
     chunk: Annotated[str, NOT_STORED] = ""
     foreign: Annotated[str, NOT_STORED] = ""
