@@ -68,14 +68,16 @@ class BackendRuns(CodecPart):
     """The run that is under way, and what of a person waits for it. `stops` are the interrupts on
     their way, `kept` the requests whose answers are kept and not yet told so; `cut` says that a
     restart has cut the run, which is to be told, `left` that the run before was left, and `busy`
-    that the backend has not begun this one, which is asked for once more at `again_at`."""
+    how many
+    milliseconds behind its body one is asked for once more that the backend has not begun, which is
+    at `again_at`."""
 
     current: Run | None = None
     stops: list[str] = dataclasses.field(default_factory=list)
     kept: list[str] = dataclasses.field(default_factory=list)
     cut: Annotated[bool, NOT_STORED] = False
     left: Annotated[bool, NOT_STORED] = False
-    busy: Annotated[bool, NOT_STORED] = False
+    busy: Annotated[int | None, NOT_STORED] = None
     again_at: Annotated[int | None, NOT_STORED] = None
 
     @property
@@ -85,7 +87,7 @@ class BackendRuns(CodecPart):
     def take(self) -> Run | None:
         """Return the run, which is over."""
         run, self.current = self.current, None
-        self.busy, self.again_at = False, None
+        self.busy, self.again_at = None, None
         return run
 
 

@@ -11,7 +11,6 @@ from adapters.agui import wire
 from adapters.agui.client import frames, interrupts, messages, posts, turns
 from adapters.agui.client.state import (
     BLOCK,
-    BUSY_MS,
     RECORDS,
     RESULT_HOLD_MS,
     AguiClientState,
@@ -101,10 +100,22 @@ class AguiClient(ClientCodec):
         s.ledger.drop_message()
         s.ledger.expect(SentInput(command_id, command.KIND, command.content))
         before = said.before(command.edit_of or command.retry_of)
-        pieces = [*messages.written(before), *posts.said(command_id, command)]
+        pieces = messages.written(before)
+        s.withdraws = interrupts.is_withdrawn_first(s)
+        if not s.withdraws:
+            pieces += posts.said(command_id, command)
+        resume, older = interrupts.resume_of(s.dropped if s.withdraws else {})
         context = said.context if command.client_context is None else command.client_context
         options = said.options if command.options is None else command.options
-        return posts.run(self._thread, run, pieces, context=context, options=options)
+        return posts.run(
+            self._thread,
+            run,
+            pieces,
+            context=context,
+            options=options,
+            resume=resume,
+            command=older,
+        )
 
     def submit_answers(
         self,
@@ -125,7 +136,7 @@ class AguiClient(ClientCodec):
         # Those that are settled are told; the newest, which goes now, names the run.
         commands = [one for one in reversed(given.values()) if one in s.ledger.open]
         s.runs.current = run = Run(commands[0], commands, given)
-        resume, command = interrupts.resume_of(s)
+        resume, command = interrupts.resume_of(s.asks.open)
         said = self._said
         pieces = messages.written(
             said.exchanges,
@@ -240,8 +251,8 @@ class AguiClient(ClientCodec):
         out: list[ev.Event] = []
         if reason is CloseReason.STOPPED:
             out = self._stopped()
-        elif self._run_of(call) is not None and self._s.runs.busy:
-            self._s.runs.busy, self._s.runs.again_at = False, now + BUSY_MS
+        elif self._run_of(call) is not None and (wait := self._s.runs.busy) is not None:
+            self._s.runs.busy, self._s.runs.again_at = None, now + wait
         elif self._run_of(call) is not None:
             ended = reason is CloseReason.ENDED
             out = self._cut(runs.INCOMPLETE if ended else runs.BROKEN)
@@ -258,6 +269,7 @@ class AguiClient(ClientCodec):
             return out
         self._again = None
         s.runs.left = run is not None
+        interrupts.drop(s)
         for command_id in () if run is None else run.commands:
             out += s.ledger.settle(command_id, "taken")
         out += turns.in_turn(s, None)
@@ -287,14 +299,29 @@ class AguiClient(ClientCodec):
             out += self._cut(runs.RESTARTED)
         if s.runs.again_at is not None and s.runs.current is not None and now >= s.runs.again_at:
             s.runs.again_at = None
-            said = self._said
-            pieces = messages.written(said.exchanges)
-            kept = {"context": said.context, "options": said.options}
-            self._again = posts.run(self._thread, s.runs.current, pieces, **kept)
+            self._again = self._ask_again(s.runs.current)
         out += runs.tell_kept(s.runs, s.asks, s.ledger, s.turn)
         out += frames.tick(s, now)
         self._set_alarm()
         return out
+
+    def _ask_again(self, run: Run) -> Call:
+        """Return the run of a message once more, or before it the one that takes back what the
+        agent still asks: with that the message is not told, since some would hear it twice."""
+        s, said = self._s, self._said
+        exchanges, answers = said.exchanges, {}
+        if s.withdraws:
+            exchanges, answers = exchanges[:-1], s.dropped
+        resume, command = interrupts.resume_of(answers)
+        return posts.run(
+            self._thread,
+            run,
+            messages.written(exchanges),
+            context=said.context,
+            options=said.options,
+            resume=resume,
+            command=command,
+        )
 
     def _set_alarm(self) -> None:
         s = self._s

@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.agui import wire
 from adapters.agui.client import interrupts, snapshots, turns, work
-from adapters.agui.client.state import RESULT_HOLD_MS, AguiClientState, AguiEvent
+from adapters.agui.client.state import BUSY_MS, RESULT_HOLD_MS, AguiClientState, AguiEvent
 from adapters.driving import runs
 from adapters.driving.runs import Run
 from adapters.model import events as ev
@@ -26,6 +26,9 @@ def started(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 
 def finished(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `RUN_FINISHED`: the turn is over, or waits for people or for the application."""
+    if interrupts.still_asked(s, seen):
+        return _withdraw(s)
+    s.dropped = {}
     out = turns.works(s, seen.native) + _usage(s, seen.payload.get("usage"), seen)
     s.runs.take()
     if (result := seen.payload.get("result")) is not None:
@@ -57,9 +60,11 @@ def failed(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         message=cut(words or "The run failed; the agent gave no reason."),
         details={"code": code} if code is not None and kept != code else None,
     )
+    if interrupts.still_asked(s, seen):
+        return _withdraw(s)
     run = s.runs.current
     if _is_busy(s, run, code):
-        s.runs.busy = True
+        s.runs.busy = BUSY_MS
         return []
     if run is not None and run.answers and not run.working:
         s.runs.take()
@@ -67,6 +72,25 @@ def failed(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     out = turns.works(s, seen.native) + _usage(s, seen.payload.get("usage"), seen)
     s.runs.take()
     return out + turns.end(s, "failed", error, seen.native, seen.extra)
+
+
+def _withdraw(s: AguiClientState) -> list[ev.Event]:
+    """Have what was taken back cancelled, and the message asked for again: it was not heard."""
+    s.legacy = []
+    s.withdraws, s.runs.busy = True, 0
+    return []
+
+
+def withdrawn(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
+    """Take an event of the run in which the agent is told what was taken back: what it says to that
+    nobody hears."""
+    if seen.name not in _SETTLING:
+        return []
+    s.withdraws, s.dropped = False, {}
+    if seen.name == "RUN_ERROR":
+        return failed(s, seen)
+    s.runs.busy = 0
+    return turns.in_turn(s, seen.native)
 
 
 def _is_busy(s: AguiClientState, run: Run | None, code: Any) -> bool:
@@ -106,7 +130,8 @@ def custom(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         of_graph = seen.payload.get("rawEvent")
         name = name_of(of_graph.get("id")) if isinstance(of_graph, dict) else None
         s.legacy.append((name, seen.payload.get("value")))
-        return turns.works(s, seen.native)
+        # Whether it is new the end of the run shows.
+        return []
     return work.unknown(s, seen)
 
 
@@ -156,6 +181,8 @@ _SETTLING = frozenset({"RUN_FINISHED", "RUN_ERROR"})
 
 def meaning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Return what an event means, as far as that may be told now."""
+    if s.withdraws:
+        return withdrawn(s, seen)
     before: list[ev.Event] = []
     if s.chunk and seen.name not in _CHUNKS:
         before += work.close_chunk(s, seen.native)

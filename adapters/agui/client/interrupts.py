@@ -45,7 +45,9 @@ def requested(s: AguiClientState, found: list[Any], seen: AguiEvent) -> list[ev.
         if isinstance(one, dict):
             asked = Interrupt("question", form="map" if mapped else "resume")
             call = asking.get(name_of(one.get("toolCallId")) or "")
-            told = one if call is None else {**one, "toolCallId": call.about}
+            told = one
+            if call is not None:
+                told, asked.value = {**one, "toolCallId": call.about}, call.name
             out += _request(s, told, seen.native, asked)
     return [*out, _paused(s, seen)]
 
@@ -285,7 +287,7 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
     return {"status": wire.RESOLVED, "payload": payload}
 
 
-def resume_of(s: AguiClientState) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def resume_of(asks: Mapping[str, Interrupt]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return what a run says to what is asked: the entries of `resume`, and the older `command`.
 
     A LangGraph, which is known by its `on_interrupt` events, takes one answer in both; several only
@@ -294,7 +296,7 @@ def resume_of(s: AguiClientState) -> tuple[list[dict[str, Any]], dict[str, Any] 
     resume: list[dict[str, Any]] = []
     command = None
     mapped: dict[str, Any] = {}
-    for request_id, asked in s.asks.open.items():
+    for request_id, asked in asks.items():
         assert asked.reply is not None
         if asked.form == "map":
             cancelled = {wire.GRAPH_CANCELLED: True, "interrupt_id": request_id}
@@ -306,6 +308,36 @@ def resume_of(s: AguiClientState) -> tuple[list[dict[str, Any]], dict[str, Any] 
         elif asked.form == "resume":
             resume.append({"interruptId": request_id, **asked.reply})
     return resume, {"resume": mapped} if mapped else command
+
+
+def drop(s: AguiClientState) -> None:
+    """Remember what a stop takes back: nothing tells the agent, and some take no message before."""
+    for request_id, asked in s.asks.open.items():
+        if asked.form in ("resume", "command", "map"):
+            asked.given, asked.reply = None, {"status": wire.CANCELLED}
+            s.dropped[request_id] = asked
+
+
+def is_withdrawn_first(s: AguiClientState) -> bool:
+    """Say whether the agent is told what was taken back before it gets a message: an ADK drops the
+    message that it refuses."""
+    return any(name_of(one.value) in wire.ASKING_CALLS for one in s.dropped.values())
+
+
+def still_asked(s: AguiClientState, seen: AguiEvent) -> bool:
+    """Say whether a run that has shown nothing ends with what was taken back: a LangGraph asks it
+    again and does not hear the message, a Strands and an Agent Framework refuse the message."""
+    run = s.runs.current
+    if not s.dropped or run is None or run.answers or run.working or s.withdraws:
+        return False
+    match seen.payload:
+        case {"type": "RUN_ERROR", "code": str(code)}:
+            return any(word in code.upper() for word in ("INTERRUPT", "RESUME"))
+        case {"outcome": {"interrupts": list(found)}}:
+            names = [one.get("id") for one in found if isinstance(one, dict)]
+        case _:
+            names = [of_graph for of_graph, _ in s.legacy]
+    return bool(names) and all(name in s.dropped for name in names)
 
 
 def results_of(s: AguiClientState) -> dict[str, dict[str, Any]]:

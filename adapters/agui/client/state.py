@@ -102,6 +102,9 @@ class AguiClientState:
     # are told: a snapshot in a later run of the turn has them too.
     streams: bool = False
     returned: list[str] = dataclasses.field(default_factory=list)
+    # What a stop took back, and the agent may still wait for; `withdraws` says that it is told so.
+    dropped: dict[str, Interrupt] = dataclasses.field(default_factory=dict)
+    withdraws: Annotated[bool, NOT_STORED] = False
     # How many exchanges were left out of what the agent was sent, as people were told.
     left_out: int = 0
     # The parts.

@@ -174,6 +174,7 @@ def end(
     s.calls.clear()
     s.asks.clear()
     s.runs.kept = []
+    s.withdraws = False
     s.legacy, s.chunk, s.foreign, s.streams, s.returned = [], "", "", False, []
     s.block.kind, s.block.message, s.block.closed = None, "", False
     return out

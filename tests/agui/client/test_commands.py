@@ -20,6 +20,7 @@ from tests.agui.client.driver import (
     BARE,
     SUCCESS,
     THREAD,
+    Event,
     Session,
     approval,
     called,
@@ -468,6 +469,126 @@ def test_only_what_has_surely_not_begun_is_asked_once_more(how: str) -> None:
     assert session.last(ev.TurnEnded).outcome == "failed"
     session.close()
     assert session.codec.streams() == ()
+
+
+REQUIRED = {"type": "RUN_ERROR", "message": "Pending.", "code": "PENDING_INTERRUPTS"}
+
+
+def older(name: str) -> Event:
+    """Return an interrupt as a graph tells it."""
+    value = json.dumps({"message": "Send?"})
+    return {
+        **{"type": "CUSTOM", "name": "on_interrupt", "value": value},
+        "rawEvent": {"id": name},
+    }
+
+
+def taken_back(*end: Event) -> Session:
+    """Return a session whose paused turn was stopped, and which has said something then."""
+    session = Session()
+    session.ask()
+    session.run(*called(), *end)
+    assert session.last(ev.InteractionRequested)
+    session.stop()
+    session.ask("And now?", "k2")
+    return session
+
+
+def next_run(session: Session) -> Any:
+    """Open the run that is asked for without a command; return its body."""
+    session.close()
+    (call,) = session.codec.streams()
+    session.open(call)
+    return posted(call)
+
+
+@each(
+    ("end", "again"),
+    [
+        # A Strands and an Agent Framework refuse the message, a LangGraph only asks again.
+        ([interrupted(approval("int-1", "c1"))], [REQUIRED]),
+        (
+            [interrupted(approval("int-1", "c1"))],
+            [{**REQUIRED, "code": "APPROVAL_RESUME_REQUIRED"}],
+        ),
+        ([interrupted(approval("int-1", "c1"))], [interrupted(approval("int-1"))]),
+        ([older("int-1"), BARE], [older("int-1"), BARE]),
+    ],
+    ids=["strands", "agent framework", "graph", "graph, older"],
+)
+def test_what_a_stop_took_back_is_cancelled_and_the_message_said_again(
+    end: list[Event], again: list[Event]
+) -> None:
+    session = taken_back(*end)
+    first = posted(session.call)
+    session.feed(STARTED, *again)
+    assert len(session.of(ev.InteractionRequested)) == 1
+    body = next_run(session)
+    assert [one["id"] for one in body["messages"] if one["role"] == "user"] == ["k1"]
+    if "resume" in body:
+        assert body["resume"] == [{"interruptId": "int-1", "status": "cancelled"}]
+    else:
+        assert body["forwardedProps"]["command"]["resume"] == "cancelled"
+    # What the agent says to that nobody asked for.
+    session.feed(STARTED, result(content="cancelled"), *text("Then not."), BARE)
+    assert next_run(session) == first
+    session.run(*text("Now.", "m2"), BARE)
+    assert [one.text for one in session.of(ev.TextCompleted)] == ["Now."]
+    assert [one.outcome for one in session.of(ev.TurnEnded)] == ["interrupted", "completed"]
+    assert session.settled()["k2"] == "taken"
+    assert session.codec.wake_at is None
+    session.ask("More", "k3")
+    session.run(REQUIRED)
+    assert session.last(ev.TurnEnded).outcome == "failed"
+
+
+def test_an_agent_that_drops_what_it_refuses_hears_first_what_was_taken_back() -> None:
+    asked = {"originalFunctionCall": {"id": "c1"}, "toolConfirmation": {"hint": "Send?"}}
+    call = called("adk-1", "adk_request_confirmation", json.dumps(asked))
+    end = interrupted({"id": "adk-1", "reason": "confirmation", "toolCallId": "adk-1"})
+    session = taken_back(*call, end)
+    body = posted(session.call)
+    assert [one["id"] for one in body["messages"] if one["role"] == "user"] == ["k1"]
+    assert body["resume"] == [{"interruptId": "adk-1", "status": "cancelled"}]
+    session.feed(STARTED, result(content="rejected"), *text("Then not."), BARE)
+    body = next_run(session)
+    assert "resume" not in body
+    assert body["messages"][-1] == {"id": "k2", "role": "user", "content": "And now?"}
+    session.run(*text("Now.", "m2"), BARE)
+    assert [one.text for one in session.of(ev.TextCompleted)] == ["Now."]
+    assert [one.outcome for one in session.of(ev.TurnEnded)] == ["interrupted", "completed"]
+
+
+@pytest.mark.parametrize("how", ["error", "lost", "restart", "stop"])
+def test_what_was_taken_back_may_not_be_cancelled(how: str) -> None:
+    session = taken_back(interrupted(approval("int-1", "c1")))
+    session.feed(STARTED, REQUIRED)
+    next_run(session)
+    session.feed(STARTED, *text("Half"))
+    if how == "error":
+        session.feed(REQUIRED)
+        session.close()
+    elif how == "lost":
+        session.close(CloseReason.LOST)
+    elif how == "restart":
+        session.restart()
+        session.due()
+    else:
+        session.stop("stop2")
+    ended = "interrupted" if how == "stop" else "failed"
+    assert session.last(ev.TurnEnded).outcome == ended
+    assert session.codec.streams() == ()
+    assert not session.of(ev.TextDelta)
+    session.ask("More", "k3")
+    session.run(*text("Now."), SUCCESS)
+    assert session.last(ev.TurnEnded).outcome == "completed"
+
+
+def test_what_is_asked_anew_after_a_stop_is_asked() -> None:
+    session = taken_back(interrupted(approval("int-1", "c1")))
+    session.run(interrupted(approval("int-1"), approval("int-2")))
+    assert session.state.busy
+    assert len(session.of(ev.InteractionRequested)) == 3
 
 
 def test_a_stop_when_nothing_runs_is_taken_and_says_nothing() -> None:
