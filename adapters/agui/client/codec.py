@@ -206,7 +206,7 @@ class AguiClient(ClientCodec):
             return []
         self._again = None
         if 200 <= response.status < 300:
-            # A run, of which nothing can be read.
+            # A run that nobody can read.
             kind = response.headers.get("Content-Type", "").partition(";")[0][:80]
             words = f"The agent answered with `{kind}` and not with an event stream."
             return self.opened(call, response, now) + self._cut(

@@ -71,14 +71,14 @@ def state(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     last = max((i for i, kind in enumerate(kinds) if kind == "human"), default=-1)
     for message in found[last + 1 :]:
         match message:
-            # It has the result of a tool that failed, of which the stream says nothing.
+            # It has the result of a tool that failed, which the stream leaves out.
             case {"type": "tool", "tool_call_id": str(call_id)} if call_id in s.calls:
                 out += turns.let_result_go(s) + work.returned(s, call_id, message, seen)
     return out + (work.unknown(s, told) if rest else [])
 
 
 def _inputs(s: AguiClientState, found: list[Any]) -> list[ev.Event]:
-    """Take what calls were given, of which the stream has not said it whole: it goes with a call
+    """Take what calls were given where the stream has not said it whole: it goes with a call
     that is held, for who is asked about it, else with its result."""
     wanted = {name for name, call in s.calls.items() if call.told and not call.known}
     held = s.result

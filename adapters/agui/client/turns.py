@@ -16,7 +16,7 @@ from adapters.wire.errors import cut as cut_text
 
 
 def in_turn(s: AguiClientState, native: ev.NativeRef | None) -> list[ev.Event]:
-    """Begin the turn of the run that is under way, where none is open."""
+    """Begin the turn of the run that is under way, unless one is open."""
     if s.turn is not None:
         return []
     s.turns += 1
@@ -181,7 +181,7 @@ def end(
 
 
 def cut(s: AguiClientState, error: ev.ErrorInfo) -> list[ev.Event]:
-    """Record that the run is over without its end, of which nobody can ask for the rest."""
+    """Record that the run is over without its end: nobody can ask for the rest."""
     run = s.runs.take()
     out: list[ev.Event] = []
     if run is not None and not run.working:
