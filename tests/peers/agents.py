@@ -62,11 +62,14 @@ class Kind:
             takes the answers to two requests; `ask`: it asks questions; `think`: it tells its
             reasoning; `crash`: a tool that crashes ends the run; `state`: it has a state;
             `client`: it lets others run a tool; `stop`: a tool ends when nobody listens.
+        form: it differs from another one only in how it asks: without `ALL` only scenes that ask
+            something are played.
     """
 
     program: tuple[str, ...]
     path: str
     can: frozenset[str]
+    form: bool = False
 
 
 SERVERS: Mapping[str, Kind] = {
@@ -84,6 +87,7 @@ SERVERS: Mapping[str, Kind] = {
         ("langgraph_server.py", "on-interrupt"),
         "/",
         frozenset({"approve", "reason", "two", "ask", "think", "crash", "state", "client"}),
+        form=True,
     ),
     "llamaindex": Kind(("llamaindex_server.py",), "/run", frozenset({"client"})),
     "strands": Kind(
@@ -94,6 +98,12 @@ SERVERS: Mapping[str, Kind] = {
     # Of the answers to two of its requests it carries out one.
     "adk": Kind(
         ("adk_server.py", "outcome"), "/", frozenset({"approve", "think", "crash", "state"})
+    ),
+    "adk-call": Kind(
+        ("adk_server.py", "call"),
+        "/",
+        frozenset({"approve", "think", "crash", "state"}),
+        form=True,
     ),
 }
 
@@ -308,7 +318,7 @@ SCENES: dict[str, tuple[frozenset[str], Played]] = {}
 SLOW = frozenset({"silence"})
 SHOWN_ON = {
     "killed": frozenset({"pydantic-ai", "langgraph", "llamaindex"}),
-    "killed_while_asked": frozenset({"pydantic-ai", "langgraph-custom", "adk"}),
+    "killed_while_asked": frozenset({"pydantic-ai", "langgraph-custom", "adk-call"}),
     "killed_between": frozenset({"langgraph", "strands"}),
     "killed_server": frozenset({"pydantic-ai", "langgraph", "strands"}),
 }
@@ -619,14 +629,20 @@ async def silence(stage: Stage) -> None:
     assert stage.server.done(f"wait ends {told}") == 1
 
 
+def _is_planned(name: str, server: str) -> bool:
+    """Say whether a scene is played where not all are."""
+    if name in SLOW or server not in SHOWN_ON.get(name, SERVERS):
+        return False
+    return not SERVERS[server].form or bool(SCENES[name][0] & {"approve", "two", "ask"})
+
+
 def cells(scenes: Sequence[str], servers: Sequence[str], *, whole: bool) -> list[tuple[str, str]]:
     """Return which scene is played on which server."""
     return [
         (name, server)
         for server in servers
         for name in scenes
-        if SCENES[name][0] <= SERVERS[server].can
-        and (whole or (name not in SLOW and server in SHOWN_ON.get(name, SERVERS)))
+        if SCENES[name][0] <= SERVERS[server].can and (whole or _is_planned(name, server))
     ]
 
 
