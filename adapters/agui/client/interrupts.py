@@ -99,8 +99,9 @@ def pending(s: AguiClientState, call_ids: list[str], seen: AguiEvent) -> list[ev
 
 
 def left_open(s: AguiClientState) -> list[str]:
-    """Return the calls that a run leaves without result."""
-    return [call_id for call_id, call in s.calls.items() if call.told]
+    """Return the calls that a run leaves without result. An ADK carries out one of two answers, and
+    then never says what became of the other call."""
+    return [call_id for call_id, call in s.calls.items() if call.told and not call.asked]
 
 
 def _take_asking(s: AguiClientState) -> dict[str, OpenCall]:
@@ -177,6 +178,8 @@ def _request(
     elif choices:
         options = tuple(ev.Option(id=choice, label=choice) for choice in choices)
     s.asks.ask(request_id, asked)
+    if call_id is not None:
+        s.calls[call_id].asked = asked.yes_no
     return [
         ev.InteractionRequested(
             thread_id=ev.MAIN,

@@ -49,12 +49,14 @@ class Interrupt(GatheredRequest):
 class OpenCall:
     """A call without result. `told` says that the log has it, `known` that it has its input, which
     is kept where there is room for it. `about` is the call that it asks for a yes to: then it is a
-    request and the log has no such call; `hint` are its words."""
+    request and the log has no such call; `hint` are its words. Of one that was `asked` about a yes
+    the application knows no result."""
 
     name: str
     parent: str | None = None
     told: bool = False
     known: bool = False
+    asked: bool = False
     about: str = ""
     hint: str = ""
     args: Annotated[list[str], NOT_STORED] = dataclasses.field(default_factory=list)

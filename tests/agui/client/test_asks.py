@@ -610,6 +610,20 @@ def test_a_call_that_only_tells_of_an_interrupt_is_not_left_open() -> None:
     assert session.last(ev.TurnEnded).outcome == "completed"
 
 
+def test_an_allowed_call_without_result_is_not_the_applications() -> None:
+    """An ADK carries out one of two answers."""
+    session = Session()
+    session.ask()
+    session.run(*called(), *called("c2"), interrupted(approval("a", "c1"), approval("b", "c2")))
+    assert session.answer("a1", "a", decision="allow") is None
+    session.answer("a2", "b", decision="allow")
+    session.run(result("c2"), *text("One."), BARE)
+    assert session.last(ev.TurnEnded).outcome == "completed"
+    assert [one.kind for one in session.of(ev.InteractionRequested)] == ["approval"] * 2
+    returned = {one.call_id: one.status for one in session.of(ev.ToolReturned)}
+    assert returned == {"c2": "completed", "c1": "interrupted"}
+
+
 def test_the_result_before_the_question_is_not_the_calls() -> None:
     """An ADK gives each call of several a result that says what it waits for."""
     waits = "This tool call requires confirmation, please approve or reject."
