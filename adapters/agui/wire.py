@@ -77,6 +77,19 @@ ON_INTERRUPT = "on_interrupt"
 """As agents ask: the reason for a call that waits for a yes, and the custom event of the older form
 of LangGraph and Mastra."""
 
+GRAPH_CANCELLED = "__agui_cancelled__"
+"""The member of what `ag-ui-langgraph` gives its graph for an interrupt that was cancelled."""
+
+ASKING_CALLS = {
+    "adk_request_confirmation": "confirmed",
+    "confirm_changes": "accepted",
+}
+"""Calls by which agents of ADK and Agent Framework ask for a yes to another call, and which member
+of their result is the yes."""
+
+UNCONFIRMED = "This tool call requires confirmation"
+"""How the result begins that ADK gives a call before it asks for a yes to it."""
+
 REASONING_CHUNK = "REASONING_MESSAGE_CHUNK"
 
 PASSED_ON = frozenset({"CUSTOM"})

@@ -43,13 +43,15 @@ RESTARTED = (
 @dataclasses.dataclass(slots=True)
 class Run:
     """A run that was asked for, by its commands. `answers` are the commands that answer requests,
-    by request. `begun` says that its body has begun, `working` that it has shown work."""
+    by request. `begun` says that its body has begun, `working` that it has shown work, and
+    `follows_stop` that the one before was left, with which the backend may be busy still."""
 
     run_id: str
     commands: list[str] = dataclasses.field(default_factory=list)
     answers: dict[str, str] = dataclasses.field(default_factory=dict)
     begun: bool = False
     working: bool = False
+    follows_stop: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,20 +67,27 @@ class GatheredRequest(PendingInteraction):
 class BackendRuns(CodecPart):
     """The run that is under way, and what of a person waits for it. `stops` are the interrupts on
     their way, `kept` the requests whose answers are kept and not yet told so; `cut` says that a
-    restart has cut the run, which is to be told."""
+    restart has cut the run, which is to be told, `left` that the run before was left, and `busy`
+    how many
+    milliseconds behind its body one is asked for once more that the backend has not begun, which is
+    at `again_at`."""
 
     current: Run | None = None
     stops: list[str] = dataclasses.field(default_factory=list)
     kept: list[str] = dataclasses.field(default_factory=list)
     cut: Annotated[bool, NOT_STORED] = False
+    left: Annotated[bool, NOT_STORED] = False
+    busy: Annotated[int | None, NOT_STORED] = None
+    again_at: Annotated[int | None, NOT_STORED] = None
 
     @property
     def due(self) -> int | None:
-        return 0 if self.cut or self.kept else None
+        return 0 if self.cut or self.kept else self.again_at
 
     def take(self) -> Run | None:
         """Return the run, which is over."""
         run, self.current = self.current, None
+        self.busy, self.again_at = None, None
         return run
 
 

@@ -7,8 +7,8 @@ The agents are programs in `servers/ag-ui`, with scripted models; the strict cli
                                  [--list]
 
 Prints one line `PASS` or `FAIL` for each scene on each server; the exit status is 1 after a
-failure. Without `ALL` in the environment and without `--only` the scene that is silent for more
-than a minute is left out.
+failure. Without `ALL` in the environment, `--only` and `--server` the scene that is silent for more
+than a minute is left out, and scenes that kill something where another server shows the same.
 """
 
 from __future__ import annotations
@@ -62,11 +62,14 @@ class Kind:
             takes the answers to two requests; `ask`: it asks questions; `think`: it tells its
             reasoning; `crash`: a tool that crashes ends the run; `state`: it has a state;
             `client`: it lets others run a tool; `stop`: a tool ends when nobody listens.
+        form: it differs from another one only in how it asks: without `ALL` only scenes that ask
+            something are played.
     """
 
     program: tuple[str, ...]
     path: str
     can: frozenset[str]
+    form: bool = False
 
 
 SERVERS: Mapping[str, Kind] = {
@@ -84,6 +87,7 @@ SERVERS: Mapping[str, Kind] = {
         ("langgraph_server.py", "on-interrupt"),
         "/",
         frozenset({"approve", "reason", "two", "ask", "think", "crash", "state", "client"}),
+        form=True,
     ),
     "llamaindex": Kind(("llamaindex_server.py",), "/run", frozenset({"client"})),
     "strands": Kind(
@@ -94,6 +98,12 @@ SERVERS: Mapping[str, Kind] = {
     # Of the answers to two of its requests it carries out one.
     "adk": Kind(
         ("adk_server.py", "outcome"), "/", frozenset({"approve", "think", "crash", "state"})
+    ),
+    "adk-call": Kind(
+        ("adk_server.py", "call"),
+        "/",
+        frozenset({"approve", "think", "crash", "state"}),
+        form=True,
     ),
 }
 
@@ -306,6 +316,13 @@ def session_of(talk: EveTalk) -> str:
 Played = Callable[[Stage], Awaitable[None]]
 SCENES: dict[str, tuple[frozenset[str], Played]] = {}
 SLOW = frozenset({"silence"})
+SHOWN_ON = {
+    "killed": frozenset({"pydantic-ai", "langgraph", "llamaindex"}),
+    "killed_while_asked": frozenset({"pydantic-ai", "langgraph-custom", "adk-call"}),
+    "killed_between": frozenset({"langgraph", "strands"}),
+    "killed_server": frozenset({"pydantic-ai", "langgraph", "strands"}),
+}
+"""On which servers a scene is played that takes some seconds, where not all are."""
 
 
 def scene(*needs: str) -> Callable[[Played], Played]:
@@ -612,13 +629,20 @@ async def silence(stage: Stage) -> None:
     assert stage.server.done(f"wait ends {told}") == 1
 
 
-def cells(scenes: Sequence[str], servers: Sequence[str]) -> list[tuple[str, str]]:
+def _is_planned(name: str, server: str) -> bool:
+    """Say whether a scene is played where not all are."""
+    if name in SLOW or server not in SHOWN_ON.get(name, SERVERS):
+        return False
+    return not SERVERS[server].form or bool(SCENES[name][0] & {"approve", "two", "ask"})
+
+
+def cells(scenes: Sequence[str], servers: Sequence[str], *, whole: bool) -> list[tuple[str, str]]:
     """Return which scene is played on which server."""
     return [
         (name, server)
         for server in servers
         for name in scenes
-        if SCENES[name][0] <= SERVERS[server].can
+        if SCENES[name][0] <= SERVERS[server].can and (whole or _is_planned(name, server))
     ]
 
 
@@ -633,7 +657,7 @@ async def stages_for(cache: Path, names: Sequence[str]) -> AsyncIterator[dict[st
         servers = {name: Server(name, home, folder) for name in names}
         for server in servers.values():
             stack.push_async_callback(server.stop, signal.SIGKILL)
-            await server.start()
+        await asyncio.gather(*(server.start() for server in servers.values()))
         dragoman = Dragoman(folder, servers)
         stack.push_async_callback(dragoman.stop, signal.SIGKILL)
         await dragoman.start()
@@ -692,9 +716,9 @@ def main() -> int:
     options = parser.parse_args()
     only = set(filter(None, options.only.split(",")))
     named = set(filter(None, options.server.split(",")))
-    left_out = frozenset() if only or os.environ.get("ALL") else SLOW
-    scenes = [one for one in SCENES if one not in left_out and (not only or one in only)]
-    chosen = cells(scenes, [one for one in SERVERS if not named or one in named])
+    whole = bool(only or named or os.environ.get("ALL"))
+    scenes = [one for one in SCENES if not only or one in only]
+    chosen = cells(scenes, [one for one in SERVERS if not named or one in named], whole=whole)
     if options.list:
         print("\n".join(f"{name} on {server}" for name, server in chosen))
         return 0

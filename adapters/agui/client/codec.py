@@ -55,6 +55,8 @@ class AguiClient(ClientCodec):
         self._kept = CodecCheckpoint(AguiClient, "the state of an AG-UI conversation")
         # The last delta of the open block, from which the next one is made.
         self._last: ev.TextDelta | None = None
+        # The run that is asked for once more.
+        self._again: Call | None = None
         self.wake_at = None
 
     # Commands.
@@ -95,15 +97,29 @@ class AguiClient(ClientCodec):
 
     def _message(self, command_id: str, command: cmd.SendMessage) -> Call:
         s, said = self._s, self._said
-        s.runs.current = run = Run(command_id, [command_id])
+        s.runs.current = run = Run(command_id, [command_id], follows_stop=s.runs.left)
+        s.runs.left = False
         s.ledger.drop_message()
         s.ledger.expect(SentInput(command_id, command.KIND, command.content))
         before = said.before(command.edit_of or command.retry_of)
-        pieces = [*written(messages.FORM, before), *posts.said(command_id, command)]
+        pieces = written(messages.FORM, before)
+        s.withdraws = interrupts.is_withdrawn_first(s)
+        if not s.withdraws:
+            pieces += posts.said(command_id, command)
+        resume, older = interrupts.resume_of(s.dropped if s.withdraws else {})
         context = said.context if command.client_context is None else command.client_context
         options = said.options if command.options is None else command.options
         state = said.shared_state if command.shared_state is None else command.shared_state
-        return posts.run(self._thread, run, pieces, context=context, options=options, state=state)
+        return posts.run(
+            self._thread,
+            run,
+            pieces,
+            context=context,
+            options=options,
+            state=state,
+            resume=resume,
+            command=older,
+        )
 
     def submit_answers(
         self,
@@ -124,7 +140,7 @@ class AguiClient(ClientCodec):
         # Those that are settled are told; the newest, which goes now, names the run.
         commands = [one for one in reversed(given.values()) if one in s.ledger.open]
         s.runs.current = run = Run(commands[0], commands, given)
-        resume, command = interrupts.resume_of(s)
+        resume, command = interrupts.resume_of(s.asks.open)
         said = self._said
         pieces = written(
             messages.FORM,
@@ -132,6 +148,7 @@ class AguiClient(ClientCodec):
             waiting=interrupts.waiting_calls(s),
             results=interrupts.results_of(s),
         )
+        pieces += interrupts.asking_calls(s)
         return posts.run(
             self._thread,
             run,
@@ -156,8 +173,8 @@ class AguiClient(ClientCodec):
         return out
 
     def streams(self) -> tuple[Call, ...]:
-        # Nothing opens the body of a run again.
-        return ()
+        # Nothing opens the body of a run again; only one that was not begun is asked for again.
+        return () if self._again is None else (self._again,)
 
     # What came of calls.
 
@@ -171,7 +188,7 @@ class AguiClient(ClientCodec):
 
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
         self._kept.touched = True
-        self._last = None
+        self._last = self._again = None
         s, run = self._s, self._run_of(call)
         if run is None:
             return []
@@ -193,6 +210,7 @@ class AguiClient(ClientCodec):
         s, run = self._s, self._run_of(call)
         if run is None:
             return []
+        self._again = None
         if 200 <= response.status < 300:
             # A run, but nothing of it can be read.
             kind = response.headers.get("Content-Type", "").partition(";")[0][:80]
@@ -213,6 +231,7 @@ class AguiClient(ClientCodec):
         s, run = self._s, self._run_of(call)
         if run is None:
             return []
+        self._again = None
         if sent:
             return self._cut(f"{error.message} {_UNKNOWN}", str(error.code), quote=error.quote)
         s.runs.take()
@@ -220,6 +239,9 @@ class AguiClient(ClientCodec):
 
     def _refused(self, run: Run, error: ev.ErrorInfo) -> list[ev.Event]:
         s = self._s
+        if s.turn is not None and not run.answers:
+            # It was asked for once more: the message was taken.
+            return turns.cut(s, error)
         if run.answers:
             return runs.refuse_answers(run, s.asks, s.ledger, s.turn, error)
         return s.ledger.settle(run.commands[0], "refused", error)
@@ -227,7 +249,7 @@ class AguiClient(ClientCodec):
     def _cut(
         self, words: str, code: str = SESSION_LOST, *, quote: str | None = None
     ) -> list[ev.Event]:
-        self._last = None
+        self._last = self._again = None
         return turns.cut(self._s, ev.ErrorInfo(code=code, message=words, quote=quote))
 
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
@@ -236,6 +258,8 @@ class AguiClient(ClientCodec):
         out: list[ev.Event] = []
         if reason is CloseReason.STOPPED:
             out = self._stopped()
+        elif self._run_of(call) is not None and (wait := self._s.runs.busy) is not None:
+            self._s.runs.busy, self._s.runs.again_at = None, now + wait
         elif self._run_of(call) is not None:
             ended = reason is CloseReason.ENDED
             out = self._cut(runs.INCOMPLETE if ended else runs.BROKEN)
@@ -250,6 +274,9 @@ class AguiClient(ClientCodec):
         run = s.runs.current
         if run is None and s.turn is None:
             return out
+        self._again = None
+        s.runs.left = run is not None
+        interrupts.drop(s)
         for command_id in () if run is None else run.commands:
             out += s.ledger.settle(command_id, "taken")
         out += turns.in_turn(s, None)
@@ -277,10 +304,32 @@ class AguiClient(ClientCodec):
         if s.runs.cut:
             s.runs.cut = False
             out += self._cut(runs.RESTARTED)
+        if s.runs.again_at is not None and s.runs.current is not None and now >= s.runs.again_at:
+            s.runs.again_at = None
+            self._again = self._ask_again(s.runs.current)
         out += runs.tell_kept(s.runs, s.asks, s.ledger, s.turn)
         out += frames.tick(s, now)
         self._set_alarm()
         return out
+
+    def _ask_again(self, run: Run) -> Call:
+        """Return the run of a message once more, or before it the one that takes back what the
+        agent still asks: with that the message is not told, since some would hear it twice."""
+        s, said = self._s, self._said
+        exchanges, answers = said.exchanges, {}
+        if s.withdraws:
+            exchanges, answers = exchanges[:-1], s.dropped
+        resume, command = interrupts.resume_of(answers)
+        return posts.run(
+            self._thread,
+            run,
+            written(messages.FORM, exchanges),
+            context=said.context,
+            options=said.options,
+            state=said.shared_state,
+            resume=resume,
+            command=command,
+        )
 
     def _set_alarm(self) -> None:
         s = self._s

@@ -7,8 +7,9 @@ from typing import Any
 
 from adapters.agui import wire
 from adapters.agui.client import interrupts, snapshots, turns, work
-from adapters.agui.client.state import RESULT_HOLD_MS, AguiClientState, AguiEvent
+from adapters.agui.client.state import BUSY_MS, RESULT_HOLD_MS, AguiClientState, AguiEvent
 from adapters.driving import runs
+from adapters.driving.runs import Run
 from adapters.model import events as ev
 from adapters.wire.errors import code_of, cut
 from adapters.wire.jsonvalue import int_of, name_of, text_of
@@ -20,11 +21,15 @@ from adapters.wire.partial_recovery import salvage
 def started(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `RUN_STARTED`: a run that resumes goes on with its turn when it works."""
     run = s.runs.current
+    s.first = s.block.frames
     return [] if run is not None and run.answers else turns.in_turn(s, seen.native)
 
 
 def finished(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `RUN_FINISHED`: the turn is over, or waits for people or for the application."""
+    if interrupts.still_asked(s, seen):
+        return _withdraw(s)
+    s.dropped = {}
     out = turns.works(s, seen.native) + _usage(s, seen.payload.get("usage"), seen)
     s.runs.take()
     if (result := seen.payload.get("result")) is not None:
@@ -36,12 +41,10 @@ def finished(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     outcome: dict[str, Any] = found if isinstance(found, dict) else {}
     asked = outcome.get("interrupts")
     if outcome.get("type") == "interrupt" and isinstance(asked, list) and asked:
-        # What the run told besides is the older form of the same.
-        s.legacy = []
         return out + interrupts.requested(s, asked, seen)
     if s.legacy:
         return out + interrupts.legacy(s, seen)
-    left = [call_id for call_id, call in s.calls.items() if call.told]
+    left = interrupts.left_open(s)
     if left and outcome.get("type") != "cancelled":
         # Its own calls an agent finishes before its run ends.
         return out + interrupts.pending(s, left, seen)
@@ -58,13 +61,46 @@ def failed(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         message=cut(words or "The run failed; the agent gave no reason."),
         details={"code": code} if code is not None and kept != code else None,
     )
+    if interrupts.still_asked(s, seen):
+        return _withdraw(s)
     run = s.runs.current
+    if _is_busy(s, run, code):
+        s.runs.busy = BUSY_MS
+        return []
     if run is not None and run.answers and not run.working:
         s.runs.take()
         return runs.refuse_answers(run, s.asks, s.ledger, s.turn, error)
     out = turns.works(s, seen.native) + _usage(s, seen.payload.get("usage"), seen)
     s.runs.take()
     return out + turns.end(s, "failed", error, seen.native, seen.extra)
+
+
+def _withdraw(s: AguiClientState) -> list[ev.Event]:
+    """Have what was taken back cancelled, and the message asked for again: it was not heard."""
+    s.legacy = []
+    s.withdraws, s.runs.busy = True, 0
+    return []
+
+
+def withdrawn(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
+    """Take an event of the run in which the agent is told what was taken back: what it says to that
+    nobody hears."""
+    if seen.name not in _SETTLING:
+        return []
+    s.withdraws, s.dropped = False, {}
+    if seen.name == "RUN_ERROR":
+        return failed(s, seen)
+    s.runs.busy = 0
+    return turns.in_turn(s, seen.native)
+
+
+def _is_busy(s: AguiClientState, run: Run | None, code: Any) -> bool:
+    """Say whether an agent has begun nothing of a run, since it is busy with the one that was left:
+    a Strands puts that away after its body is closed."""
+    if run is None or not run.follows_stop or run.working or s.block.frames != s.first + 1:
+        return False
+    run.follows_stop = False
+    return isinstance(code, str) and "BUSY" in code.upper()
 
 
 def _usage(s: AguiClientState, found: Any, seen: AguiEvent) -> list[ev.Event]:
@@ -92,8 +128,11 @@ def _usage(s: AguiClientState, found: Any, seen: AguiEvent) -> list[ev.Event]:
 def custom(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Take `CUSTOM`, one of which asks."""
     if seen.payload.get("name") == wire.ON_INTERRUPT:
-        s.legacy.append(seen.payload.get("value"))
-        return turns.works(s, seen.native)
+        of_graph = seen.payload.get("rawEvent")
+        name = name_of(of_graph.get("id")) if isinstance(of_graph, dict) else None
+        s.legacy.append((name, seen.payload.get("value")))
+        # Whether it is new the end of the run shows.
+        return []
     return work.unknown(s, seen)
 
 
@@ -162,17 +201,18 @@ def salvaged(data: bytes, reason: str) -> dict[str, Any] | None:
 
 def meaning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     """Return what an event means, as far as that may be told now."""
-    out: list[ev.Event] = []
-    first: list[ev.Event] = []
+    if s.withdraws:
+        return withdrawn(s, seen)
+    before: list[ev.Event] = []
     if s.chunk and seen.name not in _CHUNKS:
-        out += work.close_chunk(s, seen.native)
+        before += work.close_chunk(s, seen.native)
     if s.result is not None and seen.name not in _BESIDE and not _may_say_input(s, seen):
-        # Behind its call, which may be held still.
-        first = _keep(s, turns.let_result_go(s), seen.now)
+        before += turns.let_result_go(s)
     for call_id in interrupts.asked_calls(seen.name, seen.payload):
         s.held.decide(call_id, "ask")
-    out += HANDLERS.get(seen.name, work.unknown)(s, seen)
-    return first + _hold(s, out, seen)
+    # Behind its call, which may be held still.
+    out = _keep(s, before, seen.now) if before else []
+    return out + _hold(s, HANDLERS.get(seen.name, work.unknown)(s, seen), seen)
 
 
 def _may_say_input(s: AguiClientState, seen: AguiEvent) -> bool:
@@ -195,6 +235,7 @@ def _hold(s: AguiClientState, events: list[ev.Event], seen: AguiEvent) -> list[e
 
 
 def _keep(s: AguiClientState, events: list[ev.Event], now: int) -> list[ev.Event]:
+    """Let events through, or keep them behind a call that is held."""
     returned = [event.call_id for event in events if isinstance(event, ev.ToolReturned)]
     out = s.held.keep(events, now)
     for call_id in returned:

@@ -6,12 +6,12 @@ open: so no answer is sent twice, and none but to what the newest run has told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adapters.agui import wire
 from adapters.agui.client import turns
-from adapters.agui.client.state import AguiClientState, AguiEvent, Interrupt
+from adapters.agui.client.state import AguiClientState, AguiEvent, Interrupt, OpenCall
 from adapters.driving import runs
 from adapters.driving.asks import InteractionAnswer
 from adapters.driving.transcript import GivenResult
@@ -35,11 +35,21 @@ YES_NO = (
 
 
 def requested(s: AguiClientState, found: list[Any], seen: AguiEvent) -> list[ev.Event]:
-    """Take the interrupts that a run ends with: the turn stays open."""
+    """Take the interrupts that a run ends with: the turn stays open. Calls that ask the same are
+    done with."""
     out = turns.end_step(s, seen.native)
+    asking = _take_asking(s)
+    # What the run told besides is the older form of the same, which a LangGraph has.
+    mapped = bool(s.legacy) and len(found) > 1
+    s.legacy = []
     for one in found:
         if isinstance(one, dict):
-            out += _request(s, one, seen.native, Interrupt("question"))
+            asked = Interrupt("question", form="map" if mapped else "resume")
+            call = asking.get(name_of(one.get("toolCallId")) or "")
+            told = one
+            if call is not None:
+                told, asked.value = {**one, "toolCallId": call.about}, call.name
+            out += _request(s, told, seen.native, asked)
     return [*out, _paused(s, seen)]
 
 
@@ -48,19 +58,29 @@ def legacy(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     plain end: their value is JSON as text."""
     out = turns.end_step(s, seen.native)
     values, s.legacy = s.legacy, []
-    for value in values:
+    mapped = len(values) > 1 and all(of_graph for of_graph, _ in values)
+    for of_graph, value in values:
         said = parsed(value) if isinstance(value, str) else value
         one = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
-        name = name_of(one.get("id")) or f"interrupt-{s.turns}-{len(s.asks.open) + 1}"
-        asked = Interrupt("question", form="command", value=value)
+        name = of_graph or name_of(one.get("id"))
+        name = name or f"interrupt-{s.turns}-{len(s.asks.open) + 1}"
+        asked = Interrupt("question", form="map" if mapped else "command", value=value)
         out += _request(s, {**one, "id": name}, seen.native, asked)
     return [*out, _paused(s, seen)]
 
 
 def pending(s: AguiClientState, call_ids: list[str], seen: AguiEvent) -> list[ev.Event]:
-    """Take calls whose results the application has to give."""
+    """Take calls whose results the application has to give, and those that ask for a yes."""
     out = turns.end_step(s, seen.native)
+    asking = _take_asking(s)
+    for name, call in asking.items():
+        one = {"id": name, "reason": wire.CONFIRMATION, "toolCallId": call.about}
+        asked = Interrupt("approval", form="call", value=call.name)
+        out += _request(s, {**one, "message": call.hint}, seen.native, asked)
+    about = {call.about for call in asking.values()}
     for call_id in call_ids:
+        if call_id in asking or call_id in about:
+            continue
         call = s.calls[call_id]
         s.asks.ask(call_id, Interrupt("tool_result", call_id=call_id, form="tool"))
         out.append(
@@ -77,6 +97,21 @@ def pending(s: AguiClientState, call_ids: list[str], seen: AguiEvent) -> list[ev
             )
         )
     return [*out, _paused(s, seen)]
+
+
+def left_open(s: AguiClientState) -> list[str]:
+    """Return the calls that a run leaves without result. An ADK carries out one of two answers, and
+    then never says what became of the other call."""
+    return [call_id for call_id, call in s.calls.items() if call.told and not call.asked]
+
+
+def _take_asking(s: AguiClientState) -> dict[str, OpenCall]:
+    """Take the calls that ask for a yes to another one: they are asked, and have no result."""
+    found = {call_id: call for call_id, call in s.calls.items() if call.about}
+    for call_id in found:
+        del s.calls[call_id]
+        s.returned.append(call_id)
+    return found
 
 
 def _paused(s: AguiClientState, seen: AguiEvent) -> ev.Event:
@@ -132,8 +167,8 @@ def _request(
     if call_id not in s.calls:
         call_id = None
     asked.yes_no = _is_approval(one)
-    # One whose schema has no place for a reason may refuse the whole answer for it.
-    asked.reason = not members or "reason" in members
+    # An Agent Framework refuses what its schema does not name, and then all messages.
+    asked.reasoned = not members or "reason" in members
     asked.kind = "approval" if asked.yes_no else "question"
     asked.call_id = call_id
     if not asked.yes_no and len(members) == 1:
@@ -144,14 +179,15 @@ def _request(
     elif choices:
         options = tuple(ev.Option(id=choice, label=choice) for choice in choices)
     s.asks.ask(request_id, asked)
-    message = one.get("message")
+    if call_id is not None:
+        s.calls[call_id].asked = asked.yes_no
     return [
         ev.InteractionRequested(
             thread_id=ev.MAIN,
             turn_id=s.turn,
             request_id=request_id,
             kind=asked.kind,
-            prompt=message if isinstance(message, str) else str(one.get("reason") or ""),
+            prompt=_prompt(one),
             options=options,
             freeform=asked.kind == "question" and not (choices and _closed(schema, members)),
             call_id=call_id,
@@ -160,6 +196,17 @@ def _request(
             extra=rest_of(one, _KNOWN),
         )
     ]
+
+
+def _prompt(one: Mapping[str, Any]) -> str:
+    """Return the words of an interrupt. Those that a tool of a Strands asks are in `metadata`, any
+    JSON; its `reason` is only a name."""
+    match one:
+        case {"message": str(words)} | {"metadata": {"reason": str(words)}}:
+            return words
+        case {"metadata": {"reason": dict() | list() as value}}:
+            return format_json(value).decode()
+    return str(one.get("reason") or "")
 
 
 def _members(schema: Any) -> dict[str, Any]:
@@ -225,12 +272,15 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
         if command.skip:
             words = command.reason or "The call was not carried out."
         return {"content": words, "error": words} if command.is_error else {"content": words}
+    if asked.form == "call":
+        answer = {wire.ASKING_CALLS[asked.value]: _allows(command) and not command.skip}
+        return {"content": format_json(answer).decode()}
     if command.skip:
         return {"status": wire.CANCELLED}
     payload: Any
     if asked.yes_no:
         payload = {"approved": _allows(command)}
-        if asked.reason and (reason := command.reason or command.text):
+        if asked.reasoned and (reason := command.reason or command.text):
             payload["reason"] = reason
     elif command.option_ids:
         chosen = ", ".join(command.option_ids)
@@ -241,19 +291,57 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
     return {"status": wire.RESOLVED, "payload": payload}
 
 
-def resume_of(s: AguiClientState) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Return what a run says to what is asked: the entries of `resume`, and the older `command`."""
+def resume_of(asks: Mapping[str, Interrupt]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return what a run says to what is asked: the entries of `resume`, and the older `command`.
+
+    A LangGraph, which is known by its `on_interrupt` events, takes one answer in both; several only
+    as a map in `command`: `ag-ui-langgraph` 0.0.47 hands the graph a `resume` that it refuses, and
+    then everything is still asked."""
     resume: list[dict[str, Any]] = []
     command = None
-    for request_id, asked in s.asks.open.items():
+    mapped: dict[str, Any] = {}
+    for request_id, asked in asks.items():
         assert asked.reply is not None
-        if asked.form == "command":
+        if asked.form == "map":
+            cancelled = {wire.GRAPH_CANCELLED: True, "interrupt_id": request_id}
+            mapped[request_id] = asked.reply.get("payload", cancelled)
+        elif asked.form == "command":
             payload = asked.reply.get("payload", wire.CANCELLED)
             value = payload if isinstance(payload, str) else format_json(payload).decode()
             command = {"resume": value, "interruptEvent": asked.value}
         elif asked.form == "resume":
             resume.append({"interruptId": request_id, **asked.reply})
-    return resume, command
+    return resume, {"resume": mapped} if mapped else command
+
+
+def drop(s: AguiClientState) -> None:
+    """Remember what a stop takes back: nothing tells the agent, and some take no message before."""
+    for request_id, asked in s.asks.open.items():
+        if asked.form in ("resume", "command", "map"):
+            asked.given, asked.reply = None, {"status": wire.CANCELLED}
+            s.dropped[request_id] = asked
+
+
+def is_withdrawn_first(s: AguiClientState) -> bool:
+    """Say whether the agent is told what was taken back before it gets a message: an ADK drops the
+    message that it refuses."""
+    return any(name_of(one.value) in wire.ASKING_CALLS for one in s.dropped.values())
+
+
+def still_asked(s: AguiClientState, seen: AguiEvent) -> bool:
+    """Say whether a run that has shown nothing ends with what was taken back: a LangGraph asks it
+    again and does not hear the message, a Strands and an Agent Framework refuse the message."""
+    run = s.runs.current
+    if not s.dropped or run is None or run.answers or run.working or s.withdraws:
+        return False
+    match seen.payload:
+        case {"type": "RUN_ERROR", "code": str(code)}:
+            return any(word in code.upper() for word in ("INTERRUPT", "RESUME"))
+        case {"outcome": {"interrupts": list(found)}}:
+            names = [one.get("id") for one in found if isinstance(one, dict)]
+        case _:
+            names = [of_graph for of_graph, _ in s.legacy]
+    return bool(names) and all(name in s.dropped for name in names)
 
 
 def results_of(s: AguiClientState) -> dict[str, GivenResult]:
@@ -263,6 +351,20 @@ def results_of(s: AguiClientState) -> dict[str, GivenResult]:
         for name, asked in s.asks.open.items()
         if asked.form == "tool" and asked.reply is not None
     }
+
+
+def asking_calls(s: AguiClientState) -> Iterator[bytes]:
+    """Yield the messages that answer calls which ask for a yes: each such call, which is not part
+    of the conversation otherwise, and its result."""
+    for name, asked in s.asks.open.items():
+        if asked.form != "call" or asked.reply is None:
+            continue
+        function = {"name": asked.value, "arguments": "{}"}
+        call = {"id": name, "type": "function", "function": function}
+        owner = {"id": f"calls-{name}", "role": "assistant", "content": "", "toolCalls": [call]}
+        yield format_json(owner)
+        result = {"id": f"result-{name}", "role": "tool", "toolCallId": name}
+        yield format_json({**result, **asked.reply})
 
 
 def waiting_calls(s: AguiClientState) -> frozenset[str]:

@@ -25,7 +25,10 @@ ABILITIES: dict[str, Ability] = {
     "create_session": Ability(Support.EMULATED, "a thread begins with its first run"),
     "send_message": Ability(Support.NATIVE),
     "steer": Ability(Support.EMULATED, "queued as the next message"),
-    "interrupt": Ability(Support.EMULATED, "the body of the run is left, which stops the agent"),
+    "interrupt": Ability(
+        Support.EMULATED,
+        "the body of the run is left: Dragoman no longer listens, and the agent may work on",
+    ),
     "answer": Ability(Support.NATIVE),
     "tool_result": Ability(Support.IMPOSSIBLE, "the agent runs its own tools itself"),
     "compact": Ability(Support.IMPOSSIBLE, _NO_ROUTE),

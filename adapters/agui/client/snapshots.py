@@ -72,7 +72,15 @@ def state(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     if not isinstance(found, list):
         return [_updated(s, seen, value=snapshot)]
     rest = {name: value for name, value in snapshot.items() if name != "messages"}
-    return _inputs(s, found) + ([_updated(s, seen, value=rest)] if rest else [])
+    out = _inputs(s, found)
+    kinds = [one.get("type") if isinstance(one, dict) else None for one in found]
+    last = max((i for i, kind in enumerate(kinds) if kind == "human"), default=-1)
+    for message in found[last + 1 :]:
+        match message:
+            # It has the result of a tool that failed, which the stream leaves out.
+            case {"type": "tool", "tool_call_id": str(call_id)} if call_id in s.calls:
+                out += turns.let_result_go(s) + work.returned(s, call_id, message, seen)
+    return out + ([_updated(s, seen, value=rest)] if rest else [])
 
 
 def state_delta(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:

@@ -25,16 +25,22 @@ RESULT_HOLD_MS = 250
 call was given. Ours."""
 
 
+BUSY_MS = 1_000
+"""After how long a run is asked for once more that an agent refused, since it was busy with the one
+that was left. Ours."""
+
+
 @dataclasses.dataclass(slots=True)
 class Interrupt(GatheredRequest):
     """What a run has ended with. `form` says how it is answered: by `resume`, by the older
-    `command`, whose event had `value`, or by a message of a tool. Of its payload `yes_no` says that
-    it has `approved`, `reason` that it may say why, `member` which one has the words, empty where
-    the words are the payload."""
+    `command`, whose event had `value`, by a `map` of all answers there, by a message of a tool, or
+    of the `call` that asks, whose tool is `value`.
+    Of its payload `yes_no` says that it has `approved`, `reasoned` that a reason may be beside it,
+    `member` which one has the words, empty where the words are the payload."""
 
-    form: Literal["resume", "command", "tool"] = "resume"
+    form: Literal["resume", "command", "map", "tool", "call"] = "resume"
     yes_no: bool = False
-    reason: bool = True
+    reasoned: bool = True
     member: str = ""
     value: Any = None
 
@@ -42,12 +48,17 @@ class Interrupt(GatheredRequest):
 @dataclasses.dataclass(slots=True)
 class OpenCall:
     """A call without result. `told` says that the log has it, `known` that it has its input, which
-    is kept where there is room for it."""
+    is kept where there is room for it. `about` is the call that it asks for a yes to: then it is a
+    request and the log has no such call; `hint` are its words. Of one that was `asked` about a yes
+    the application knows no result."""
 
     name: str
     parent: str | None = None
     told: bool = False
     known: bool = False
+    asked: bool = False
+    about: str = ""
+    hint: str = ""
     args: Annotated[list[str], NOT_STORED] = dataclasses.field(default_factory=list)
     input: Annotated[Any, NOT_STORED] = None
     size: Annotated[int, NOT_STORED] = 0
@@ -93,6 +104,9 @@ class AguiClientState:
     # are told: a snapshot in a later run of the turn has them too.
     streams: bool = False
     returned: list[str] = dataclasses.field(default_factory=list)
+    # What a stop took back, and the agent may still wait for; `withdraws` says that it is told so.
+    dropped: dict[str, Interrupt] = dataclasses.field(default_factory=dict)
+    withdraws: Annotated[bool, NOT_STORED] = False
     # How many exchanges were left out of what the agent was sent, as people were told.
     left_out: int = 0
     # The parts.
@@ -100,11 +114,18 @@ class AguiClientState:
     ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
     asks: InteractionLedger[Interrupt] = dataclasses.field(default_factory=InteractionLedger)
     held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
-    # Of the body; `foreign` is the open message of another role than the agent's.
-    legacy: Annotated[list[Any], NOT_STORED] = dataclasses.field(default_factory=list)
+    # Of the body; `legacy` are the older form's interrupts, each with the name that the graph gave,
+    # `first` is the frame of `RUN_STARTED`, `foreign` the open message of another role.
+    legacy: Annotated[list[tuple[str | None, Any]], NOT_STORED] = dataclasses.field(
+        default_factory=list
+    )
+    first: Annotated[int, NOT_STORED] = 0
     chunk: Annotated[str, NOT_STORED] = ""
     foreign: Annotated[str, NOT_STORED] = ""
     result: Annotated[HeldResult | None, NOT_STORED] = None
+    # The reasoning of the model call, and the message in which it is told once more.
+    thought: Annotated[list[str], NOT_STORED] = dataclasses.field(default_factory=list)
+    again: Annotated[str, NOT_STORED] = ""
     # In the place: it changes with every delta.
     block: Annotated[OpenBlock, NOT_STORED] = dataclasses.field(default_factory=OpenBlock)
 

@@ -80,6 +80,7 @@ def in_step(s: AguiClientState, native: ev.NativeRef) -> list[ev.Event]:
     if s.step is not None:
         return out
     s.step, s.steps, s.calls_in_step = s.steps, s.steps + 1, False
+    s.thought, s.again = [], ""
     out.append(
         ev.StepStarted(
             thread_id=ev.MAIN, turn_id=s.turn, step_index=s.step, native=native, synthetic=True
@@ -173,6 +174,7 @@ def end(
     s.calls.clear()
     s.asks.clear()
     s.runs.kept = []
+    s.withdraws = False
     s.legacy, s.chunk, s.foreign, s.streams, s.returned = [], "", "", False, []
     s.block.kind, s.block.message, s.block.closed = None, "", False
     return out

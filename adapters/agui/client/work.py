@@ -42,8 +42,18 @@ def text(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
 
 
 def reasoning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
-    """Take `REASONING_MESSAGE_CONTENT`, and `THINKING_TEXT_MESSAGE_CONTENT`, which has no id."""
-    return _delta(s, seen, "reasoning")
+    """Take `REASONING_MESSAGE_CONTENT`, and `THINKING_TEXT_MESSAGE_CONTENT`, which has no id. ADK
+    tells what it has streamed once more, as a whole and in an open text."""
+    name, words = name_of(seen.payload.get("messageId")), seen.payload.get("delta")
+    if name and isinstance(words, str):
+        if name != s.block.message and s.thought and words == "".join(s.thought):
+            s.again = name
+        if name == s.again:
+            return []
+    out = _delta(s, seen, "reasoning")
+    if isinstance(words, str):
+        s.thought.append(words)
+    return out
 
 
 def text_end(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
@@ -155,6 +165,8 @@ def call_args(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     if call is None or call.told or not isinstance(delta, str) or not delta:
         return []
     call.args.append(delta)
+    if call.name in wire.ASKING_CALLS:
+        return []
     return [
         raw.delta_of(
             ev.ToolInputDelta,
@@ -197,6 +209,9 @@ def _called(s: AguiClientState, call_id: str, native: ev.NativeRef) -> list[ev.E
     if known and len(text) + sum(one.size for one in s.calls.values()) <= KEPT_BYTES:
         call.input, call.size = value, len(text)
     call.args.clear()
+    if call.name in wire.ASKING_CALLS and _asks(call, value):
+        s.held.decide(call.about, "ask")
+        return []
     extra: dict[str, Any] = {}
     if call.parent is not None:
         extra["parentMessageId"] = call.parent
@@ -218,6 +233,22 @@ def _called(s: AguiClientState, call_id: str, native: ev.NativeRef) -> list[ev.E
     ]
 
 
+def _asks(call: OpenCall, value: Any) -> bool:
+    """Take the input of a call that asks for a yes to another one, as ADK writes it or an Agent
+    Framework; say whether it does."""
+    match value:
+        case {"originalFunctionCall": {"id": str(about)}}:
+            call.about = about
+        case {"function_call_id": str(about)}:
+            call.about = about
+        case _:
+            return False
+    match value:
+        case {"toolConfirmation": {"hint": str(hint)}}:
+            call.hint = hint
+    return True
+
+
 def _arguments(text: str) -> tuple[Any, bool]:
     """Return what a call is given, and whether all of it is here."""
     try:
@@ -231,6 +262,12 @@ def call_result(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     call_id = name_of(seen.payload.get("toolCallId"))
     if call_id is None:
         return unknown(s, seen)
+    content = seen.payload.get("content")
+    match _arguments(content) if isinstance(content, str) else None:
+        case ({"error": str(words)}, _) if words.startswith(wire.UNCONFIRMED):
+            # It has not run: its own result follows.
+            s.held.decide(call_id, "ask")
+            return turns.works(s, seen.native)
     return returned(s, call_id, seen.payload, seen)
 
 
@@ -274,6 +311,9 @@ def _failure(message: dict[str, Any], output: Any) -> tuple[_Status, ev.ErrorInf
     """Return what a result says of a failure: the protocol has a place for one in messages only, so
     a Dragoman that serves an agent says it in `metadata`."""
     words = message.get("error")
+    if words == "error" or (words is None and message.get("status") == "error"):
+        # A LangGraph marks a failure, and says in the content why.
+        words = output if isinstance(output, str) else "The tool failed."
     if isinstance(words, str) and words:
         return "failed", ev.ErrorInfo(code="tool_failed", message=cut(words))
     match message.get("metadata"):

@@ -34,8 +34,10 @@ def paused(*interrupts: Event) -> Session:
     return session
 
 
-def custom(value: Any) -> Event:
-    return {"type": "CUSTOM", "name": "on_interrupt", "value": value}
+def custom(value: Any, name: str | None = None) -> Event:
+    """Return an interrupt of the older form; `name` is what the graph calls it."""
+    told = {"type": "CUSTOM", "name": "on_interrupt", "value": value}
+    return told if name is None else {**told, "rawEvent": {"id": name}}
 
 
 def question(schema: Any = None, **members: Any) -> Event:
@@ -104,6 +106,26 @@ def test_a_question_has_the_choices_of_its_schema(
     assert asked.freeform is freeform
 
 
+@each(
+    ("members", "prompt"),
+    [
+        ({"message": "Which?", "metadata": {"reason": "Why?"}}, "Which?"),
+        ({"metadata": {"reason": "Which colour?"}}, "Which colour?"),
+        ({"metadata": {"reason": {"ask": "Which?"}}}, '{"ask":"Which?"}'),
+        ({"metadata": {"reason": 5}}, "question"),
+        ({"metadata": 5}, "question"),
+    ],
+    ids=str,
+)
+def test_the_words_of_a_question_may_stand_beside_its_name(members: Any, prompt: str) -> None:
+    """As a tool of a Strands asks."""
+    session = paused({"id": "r", "reason": "question", **members})
+    asked = session.last(ev.InteractionRequested)
+    assert (asked.kind, asked.prompt, asked.freeform) == ("question", prompt, True)
+    (entry,) = posted(session.answer("a1", "r", text="red"))["resume"]
+    assert entry["payload"] == "red"
+
+
 @each("one", [{"id": "r", "reason": ["x"]}, {"id": "r", "reason": {}}, {"id": "r", "message": 5}])
 def test_an_interrupt_that_makes_little_sense_is_a_question(one: Event) -> None:
     assert paused(one).last(ev.InteractionRequested).kind == "question"
@@ -151,6 +173,27 @@ def test_both_forms_at_once_are_asked_once() -> None:
     body = posted(session.answer("a1", "int-1", decision="allow"))
     assert body["resume"][0]["interruptId"] == "int-1"
     assert body["forwardedProps"] == {}
+
+
+@each("ends", ["outcome", "bare"])
+def test_a_graph_has_the_answers_to_several_interrupts_in_a_map(ends: str) -> None:
+    """A LangGraph cannot take them as entries of `resume`."""
+    first, second = approval("g1"), approval("g2")
+    older = [custom(json.dumps({**one, "id": "x"}), one["id"]) for one in (first, second)]
+    session = Session()
+    session.ask()
+    session.run(*older, interrupted(first, second) if ends == "outcome" else BARE)
+    assert session.last(ev.TurnPaused).request_ids == ("g1", "g2")
+    assert session.answer("a1", "g1", decision="allow") is None
+    session.restart()
+    body = posted(session.answer("a2", "g2", skip=True))
+    assert "resume" not in body
+    assert body["forwardedProps"]["command"] == {
+        "resume": {
+            "g1": {"approved": True},
+            "g2": {"__agui_cancelled__": True, "interrupt_id": "g2"},
+        }
+    }
 
 
 def test_a_request_whose_id_comes_again_is_another_one() -> None:
@@ -207,6 +250,17 @@ def test_a_reason_stays_here_where_the_schema_has_no_place_for_it() -> None:
     without = paused({"id": "int-1", "reason": "tool_call"})
     (entry,) = posted(without.answer("a1", "int-1", decision="deny", reason="No."))["resume"]
     assert entry["payload"] == {"approved": False, "reason": "No."}
+
+
+@each("more", [{"editedArgs": {}}, {"to": {}, "accepted": {}}], ids=str)
+def test_an_approval_has_no_reason_where_its_schema_names_none(more: Any) -> None:
+    """An Agent Framework refuses it, and then every message."""
+    schema = {"type": "object", "properties": {"approved": {"type": "boolean"}, **more}}
+    session = paused({**approval("int-1"), "responseSchema": schema})
+    (entry,) = posted(session.answer("a1", "int-1", decision="deny", reason="No."))["resume"]
+    assert entry["payload"] == {"approved": False}
+    session.run(*text("No."), BARE)
+    assert session.last(ev.InteractionResolved).answer.reason == "No."
 
 
 @each(
@@ -474,3 +528,142 @@ def test_a_cancelled_run_has_no_open_calls() -> None:
     session.run(*called(), {"type": "RUN_FINISHED", "outcome": {"type": "cancelled"}})
     assert session.last(ev.TurnEnded).outcome == "interrupted"
     assert not session.of(ev.InteractionRequested)
+
+
+# Calls that ask for a yes to another one.
+
+
+def confirmation(name: str = "adk-1", about: str = "c1") -> list[Event]:
+    """Return the call by which an ADK asks."""
+    original = {"id": about, "name": "mail", "args": {"to": "ann"}}
+    asked = {"originalFunctionCall": original, "toolConfirmation": {"hint": "Send?"}}
+    return called(name, "adk_request_confirmation", json.dumps(asked))
+
+
+def changes(name: str = "x", about: str = "c1") -> list[Event]:
+    """Return the call by which an Agent Framework tells clients of an approval."""
+    asked = {"function_name": "mail", "function_call_id": about, "steps": []}
+    return called(name, "confirm_changes", json.dumps(asked))
+
+
+def is_about_the_mail(session: Session) -> None:
+    """Check that an approval is asked about the one call that people see."""
+    (call,) = session.of(ev.ToolCalled)
+    assert (call.name, call.permission) == ("mail", "ask")
+    assert not [one for one in session.of(ev.ToolInputDelta) if one.call_id != "c1"]
+    (asked,) = session.of(ev.InteractionRequested)
+    assert (asked.kind, asked.call_id) == ("approval", "c1")
+    assert asked.details == {"tool": "mail", "input": {"to": "ann"}}
+
+
+@each(
+    ("asking", "fields", "content"),
+    [
+        (confirmation, {"decision": "allow"}, {"confirmed": True}),
+        (confirmation, {"decision": "deny", "reason": "No."}, {"confirmed": False}),
+        (confirmation, {"skip": True}, {"confirmed": False}),
+        (changes, {"decision": "allow"}, {"accepted": True}),
+    ],
+)
+def test_a_call_that_asks_is_an_approval_answered_by_its_result(
+    asking: Any, fields: Any, content: Any
+) -> None:
+    session = Session()
+    session.ask()
+    session.run(*called(), *asking("adk-1"), BARE)
+    is_about_the_mail(session)
+    assert session.last(ev.InteractionRequested).request_id == "adk-1"
+    session.restart()
+    body = posted(session.answer("a1", "adk-1", **fields))
+    assert "resume" not in body
+    *before, owner, tool = body["messages"]
+    assert [one["role"] for one in before] == ["user", "assistant"]
+    assert owner["toolCalls"][0]["id"] == tool["toolCallId"] == "adk-1"
+    assert json.loads(tool["content"]) == content
+    session.run(result(), *text("Done."), BARE)
+    assert session.last(ev.ToolReturned).output == "sent"
+    assert session.last(ev.TurnEnded).outcome == "completed"
+    assert [one["role"] for one in session.next_messages()] == [
+        *("user", "assistant", "tool", "assistant")
+    ]
+
+
+def test_a_call_that_asks_beside_an_interrupt_is_asked_once() -> None:
+    session = Session()
+    session.ask()
+    asked = {"id": "adk-1", "reason": "confirmation", "message": "Send?", "toolCallId": "adk-1"}
+    session.run(*called(), *confirmation(), interrupted(asked))
+    is_about_the_mail(session)
+    body = posted(session.answer("a1", "adk-1", decision="allow"))
+    assert body["resume"][0]["payload"] == {"approved": True}
+    session.run(result(), *text("Done."), BARE)
+    assert session.last(ev.TurnEnded).outcome == "completed"
+
+
+def test_a_call_that_only_tells_of_an_interrupt_is_not_left_open() -> None:
+    """An Agent Framework tells the result of what was denied in a snapshot only."""
+    session = Session()
+    session.ask()
+    session.run(*called(), *changes(), interrupted(approval("af-1", "c1")))
+    is_about_the_mail(session)
+    session.answer("a1", "af-1", decision="deny")
+    calls = [
+        {"id": name, "type": "function", "function": {"name": tool, "arguments": "{}"}}
+        for name, tool in (("c1", "mail"), ("x", "confirm_changes"))
+    ]
+    owner = {"id": "m0", "role": "assistant", "content": "", "toolCalls": calls}
+    tool = {"id": "t", "role": "tool", "toolCallId": "c1", "content": "Error: rejected."}
+    user = {"id": "k1", "role": "user", "content": "Hello"}
+    told = {"type": "MESSAGES_SNAPSHOT", "messages": [user, owner, tool]}
+    session.run(*text("No."), told, BARE)
+    assert [one.output for one in session.of(ev.ToolReturned)] == ["Error: rejected."]
+    assert len(session.of(ev.ToolCalled)) == 1
+    assert session.last(ev.TurnEnded).outcome == "completed"
+
+
+def test_an_allowed_call_without_result_is_not_the_applications() -> None:
+    """An ADK carries out one of two answers."""
+    session = Session()
+    session.ask()
+    session.run(*called(), *called("c2"), interrupted(approval("a", "c1"), approval("b", "c2")))
+    assert session.answer("a1", "a", decision="allow") is None
+    session.answer("a2", "b", decision="allow")
+    session.run(result("c2"), *text("One."), BARE)
+    assert session.last(ev.TurnEnded).outcome == "completed"
+    assert [one.kind for one in session.of(ev.InteractionRequested)] == ["approval"] * 2
+    returned = {one.call_id: one.status for one in session.of(ev.ToolReturned)}
+    assert returned == {"c2": "completed", "c1": "interrupted"}
+
+
+def test_the_result_before_the_question_is_not_the_calls() -> None:
+    """An ADK gives each call of several a result that says what it waits for."""
+    waits = "This tool call requires confirmation, please approve or reject."
+    session = Session()
+    session.ask()
+    session.run(*called(), result(content=json.dumps({"error": waits})), *confirmation(), BARE)
+    assert not session.of(ev.ToolReturned)
+    is_about_the_mail(session)
+    session.answer("a1", "adk-1", decision="allow")
+    session.run(result(), *text("Done."), BARE)
+    assert [one.output for one in session.of(ev.ToolReturned)] == ["sent"]
+
+
+@each("args", ["", "{}", "[1]", '{"function_call_id":5}'])
+def test_a_call_of_that_name_that_asks_nothing_is_a_call(args: str) -> None:
+    session = Session()
+    session.ask()
+    session.run(*called("x", "confirm_changes", args), BARE)
+    assert session.last(ev.ToolCalled).name == "confirm_changes"
+    assert session.last(ev.InteractionRequested).kind == "tool_result"
+
+
+def test_a_clients_tool_beside_a_call_that_asks_waits_too() -> None:
+    session = Session()
+    session.ask()
+    session.run(*called(), *called("c2", "color"), *confirmation(), BARE)
+    kinds = {one.request_id: one.kind for one in session.of(ev.InteractionRequested)}
+    assert kinds == {"adk-1": "approval", "c2": "tool_result"}
+    assert session.answer("a1", "c2", text="red") is None
+    messages = posted(session.answer("a2", "adk-1", decision="allow"))["messages"]
+    tools = {one["toolCallId"]: one["content"] for one in messages if one["role"] == "tool"}
+    assert tools == {"c2": "red", "adk-1": '{"confirmed":true}'}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.agui.client import AguiClient
+from adapters.agui.client.state import BUSY_MS
 from adapters.driving import runs
 from adapters.driving.transcript import INTERRUPTED
 from adapters.model import commands as cmd
@@ -19,6 +20,7 @@ from tests.agui.client.driver import (
     BARE,
     SUCCESS,
     THREAD,
+    Event,
     Session,
     approval,
     called,
@@ -373,6 +375,227 @@ def test_a_stop_while_the_turn_waits_ends_it_here() -> None:
         "toolCallId": "c1",
         "content": INTERRUPTED,
     }
+
+
+BUSY = {"type": "RUN_ERROR", "message": "Another run is in progress.", "code": "THREAD_BUSY"}
+STARTED = {"type": "RUN_STARTED", "threadId": THREAD, "runId": "x"}
+
+
+def stopped_and_asked() -> Session:
+    """Return a session whose message after a stop was refused by an agent that is busy still."""
+    session = Session()
+    session.ask()
+    session.feed(STARTED, *called())
+    session.stop()
+    session.ask("And now?", "k2", client_context=["here"])
+    session.feed(STARTED, BUSY)
+    assert session.codec.streams() == ()
+    assert session.call is not None
+    session.take(session.codec.closed(session.call, CloseReason.ENDED, session.now))
+    return session
+
+
+def test_an_agent_that_is_busy_with_what_was_left_is_asked_once_more() -> None:
+    """A Strands puts a run away after its body is closed."""
+    session = stopped_and_asked()
+    first = posted(session.call)
+    assert len(session.of(ev.TurnEnded)) == 1
+    assert session.codec.streams() == ()
+    assert session.codec.wake_at == session.now + BUSY_MS
+    session.due()
+    (again,) = session.codec.streams()
+    assert posted(again) == first
+    session.open(again)
+    assert session.codec.streams() == ()
+    session.run(*text("Now."), SUCCESS)
+    assert session.last(ev.TurnEnded).outcome == "completed"
+    assert len(session.of(ev.TurnStarted)) == 2
+    assert len(session.of(ev.MessageReceived)) == 2
+    assert session.settled()["k2"] == "taken"
+
+
+def test_an_agent_that_stays_busy_is_not_asked_for_ever() -> None:
+    session = stopped_and_asked()
+    session.due()
+    (again,) = session.codec.streams()
+    session.open(again)
+    session.run(BUSY)
+    assert session.last(ev.TurnEnded).error.code == "THREAD_BUSY"
+    assert session.codec.streams() == ()
+    assert session.codec.wake_at is None
+
+
+@pytest.mark.parametrize("how", ["refused", "unsent", "sent"])
+def test_what_is_asked_once_more_may_fail(how: str) -> None:
+    session = stopped_and_asked()
+    session.due()
+    (again,) = session.codec.streams()
+    if how == "refused":
+        session.respond(again, 503, {"detail": "No."})
+    else:
+        session.fail(again, sent=how == "sent")
+    assert session.last(ev.TurnEnded).outcome == "failed"
+    assert session.codec.streams() == ()
+    assert not session.state.busy
+
+
+def test_a_restart_or_a_stop_before_it_is_asked_once_more_ends_the_turn() -> None:
+    session = stopped_and_asked()
+    session.restart()
+    session.due()
+    assert session.last(ev.TurnEnded).outcome == "failed"
+    assert session.codec.streams() == ()
+    for waits in (True, False):
+        session = stopped_and_asked()
+        if not waits:
+            session.due()
+        session.stop("stop2")
+        assert session.last(ev.TurnEnded).outcome == "interrupted"
+        assert session.codec.streams() == ()
+        assert session.codec.wake_at is None
+
+
+@pytest.mark.parametrize("how", ["no stop", "another code", "work before", "state before"])
+def test_only_what_has_surely_not_begun_is_asked_once_more(how: str) -> None:
+    session = Session()
+    session.ask()
+    session.feed(STARTED, *called())
+    if how == "no stop":
+        session.feed(SUCCESS)
+        session.answer("a1", "c1", text="done")
+        session.run(SUCCESS)
+    else:
+        session.stop()
+    session.ask("And now?", "k2")
+    before = {
+        "work before": text("No"),
+        "state before": [{"type": "STATE_SNAPSHOT", "snapshot": {}}],
+    }.get(how, [])
+    error = {**BUSY, "code": "broken"} if how == "another code" else BUSY
+    session.feed(STARTED, *before, error)
+    assert session.last(ev.TurnEnded).outcome == "failed"
+    session.close()
+    assert session.codec.streams() == ()
+
+
+REQUIRED = {"type": "RUN_ERROR", "message": "Pending.", "code": "PENDING_INTERRUPTS"}
+
+
+def older(name: str) -> Event:
+    """Return an interrupt as a graph tells it."""
+    value = json.dumps({"message": "Send?"})
+    return {
+        **{"type": "CUSTOM", "name": "on_interrupt", "value": value},
+        "rawEvent": {"id": name},
+    }
+
+
+def taken_back(*end: Event) -> Session:
+    """Return a session whose paused turn was stopped, and which has said something then."""
+    session = Session()
+    session.ask()
+    session.run(*called(), *end)
+    assert session.last(ev.InteractionRequested)
+    session.stop()
+    session.ask("And now?", "k2")
+    return session
+
+
+def next_run(session: Session) -> Any:
+    """Open the run that is asked for without a command; return its body."""
+    session.close()
+    (call,) = session.codec.streams()
+    session.open(call)
+    return posted(call)
+
+
+@each(
+    ("end", "again"),
+    [
+        # A Strands and an Agent Framework refuse the message, a LangGraph only asks again.
+        ([interrupted(approval("int-1", "c1"))], [REQUIRED]),
+        (
+            [interrupted(approval("int-1", "c1"))],
+            [{**REQUIRED, "code": "APPROVAL_RESUME_REQUIRED"}],
+        ),
+        ([interrupted(approval("int-1", "c1"))], [interrupted(approval("int-1"))]),
+        ([older("int-1"), BARE], [older("int-1"), BARE]),
+    ],
+    ids=["strands", "agent framework", "graph", "graph, older"],
+)
+def test_what_a_stop_took_back_is_cancelled_and_the_message_said_again(
+    end: list[Event], again: list[Event]
+) -> None:
+    session = taken_back(*end)
+    first = posted(session.call)
+    session.feed(STARTED, *again)
+    assert len(session.of(ev.InteractionRequested)) == 1
+    body = next_run(session)
+    assert [one["id"] for one in body["messages"] if one["role"] == "user"] == ["k1"]
+    if "resume" in body:
+        assert body["resume"] == [{"interruptId": "int-1", "status": "cancelled"}]
+    else:
+        assert body["forwardedProps"]["command"]["resume"] == "cancelled"
+    # What the agent says to that nobody asked for.
+    session.feed(STARTED, result(content="cancelled"), *text("Then not."), BARE)
+    assert next_run(session) == first
+    session.run(*text("Now.", "m2"), BARE)
+    assert [one.text for one in session.of(ev.TextCompleted)] == ["Now."]
+    assert [one.outcome for one in session.of(ev.TurnEnded)] == ["interrupted", "completed"]
+    assert session.settled()["k2"] == "taken"
+    assert session.codec.wake_at is None
+    session.ask("More", "k3")
+    session.run(REQUIRED)
+    assert session.last(ev.TurnEnded).outcome == "failed"
+
+
+def test_an_agent_that_drops_what_it_refuses_hears_first_what_was_taken_back() -> None:
+    asked = {"originalFunctionCall": {"id": "c1"}, "toolConfirmation": {"hint": "Send?"}}
+    call = called("adk-1", "adk_request_confirmation", json.dumps(asked))
+    end = interrupted({"id": "adk-1", "reason": "confirmation", "toolCallId": "adk-1"})
+    session = taken_back(*call, end)
+    body = posted(session.call)
+    assert [one["id"] for one in body["messages"] if one["role"] == "user"] == ["k1"]
+    assert body["resume"] == [{"interruptId": "adk-1", "status": "cancelled"}]
+    session.feed(STARTED, result(content="rejected"), *text("Then not."), BARE)
+    body = next_run(session)
+    assert "resume" not in body
+    assert body["messages"][-1] == {"id": "k2", "role": "user", "content": "And now?"}
+    session.run(*text("Now.", "m2"), BARE)
+    assert [one.text for one in session.of(ev.TextCompleted)] == ["Now."]
+    assert [one.outcome for one in session.of(ev.TurnEnded)] == ["interrupted", "completed"]
+
+
+@pytest.mark.parametrize("how", ["error", "lost", "restart", "stop"])
+def test_what_was_taken_back_may_not_be_cancelled(how: str) -> None:
+    session = taken_back(interrupted(approval("int-1", "c1")))
+    session.feed(STARTED, REQUIRED)
+    next_run(session)
+    session.feed(STARTED, *text("Half"))
+    if how == "error":
+        session.feed(REQUIRED)
+        session.close()
+    elif how == "lost":
+        session.close(CloseReason.LOST)
+    elif how == "restart":
+        session.restart()
+        session.due()
+    else:
+        session.stop("stop2")
+    ended = "interrupted" if how == "stop" else "failed"
+    assert session.last(ev.TurnEnded).outcome == ended
+    assert session.codec.streams() == ()
+    assert not session.of(ev.TextDelta)
+    session.ask("More", "k3")
+    session.run(*text("Now."), SUCCESS)
+    assert session.last(ev.TurnEnded).outcome == "completed"
+
+
+def test_what_is_asked_anew_after_a_stop_is_asked() -> None:
+    session = taken_back(interrupted(approval("int-1", "c1")))
+    session.run(interrupted(approval("int-1"), approval("int-2")))
+    assert session.state.busy
+    assert len(session.of(ev.InteractionRequested)) == 3
 
 
 def test_a_stop_when_nothing_runs_is_taken_and_says_nothing() -> None:

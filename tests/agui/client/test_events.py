@@ -330,6 +330,41 @@ def test_chunks_of_reasoning() -> None:
     assert [one.text for one in session.of(ev.ReasoningCompleted)] == ["Hm"]
 
 
+def thought(name: str, *words: str) -> list[Event]:
+    """Return the events of reasoning."""
+    kind = "REASONING_MESSAGE_CONTENT"
+    return [
+        {"type": "REASONING_START", "messageId": name},
+        {"type": "REASONING_MESSAGE_START", "messageId": name},
+        *({"type": kind, "messageId": name, "delta": one} for one in words),
+        {"type": "REASONING_MESSAGE_END", "messageId": name},
+        {"type": "REASONING_END", "messageId": name},
+    ]
+
+
+def test_reasoning_that_is_told_once_more_as_a_whole_is_told_once() -> None:
+    """As an ADK does, in the midst of the text."""
+    start, half, end = text("Half ")
+    session = ran(*thought("t1", "I ", "add."), start, half, *thought("t2", "I add."), half, end)
+    assert [one.text for one in session.of(ev.ReasoningCompleted)] == ["I add."]
+    assert texts(session) == ["Half Half "]
+    assert [one["id"] for one in session.next_messages()] == ["k1", "t1", "m1"]
+
+
+def test_other_reasoning_is_not_taken_for_the_same() -> None:
+    session = ran(
+        *thought("t1", "I ", "add."),
+        *thought("t2", "I add. More."),
+        *thought("t3", "Hm."),
+        *called(),
+        result(),
+        # Another model call may think the same.
+        *thought("t4", "I add. More."),
+    )
+    told = [one.text for one in session.of(ev.ReasoningCompleted)]
+    assert told == ["I add.", "I add. More.", "Hm.", "I add. More."]
+
+
 def test_a_value_of_what_nobody_knows_is_kept_as_it_is() -> None:
     session = ran(opaque(name="nobody"), {"type": "REASONING_ENCRYPTED_VALUE"})
     assert [one.name for one in session.of(ev.Native)] == ["REASONING_ENCRYPTED_VALUE"] * 2
@@ -619,6 +654,37 @@ def test_a_result_that_only_the_last_snapshot_has_stands_behind_its_call() -> No
     assert order == ["tool.input_delta", "tool.called", "tool.returned"]
     assert session.last(ev.ToolCalled).permission == "allow"
     assert not session.normalizer.repairs
+
+
+def test_a_failure_that_only_a_snapshot_has_is_told_where_it_happened() -> None:
+    """A LangGraph streams nothing of a tool that failed; the call was held until then."""
+    old = {"type": "tool", "tool_call_id": "c1", "content": "earlier"}
+    tool = {"type": "tool", "tool_call_id": "c1", "content": "Error: no", "status": "error"}
+    session = ran(
+        *called(args=':"ann"}'),
+        state(LANGCHAIN),
+        state(old, {"type": "human"}, LANGCHAIN, tool),
+        *text("Oh."),
+        state(tool),
+        snapshot(OWNER, {"role": "tool", "toolCallId": "c1", "content": "Error: no", "id": "t"}),
+    )
+    (call,) = session.of(ev.ToolCalled)
+    assert (call.name, call.input, call.call_id) == ("mail", {"to": "ann"}, "c1")
+    (done,) = session.of(ev.ToolReturned)
+    assert (done.output, done.status) == ("Error: no", "failed")
+    assert done.error.message == "Error: no"
+    types = session.types()
+    assert types.index("tool.called") < types.index("tool.returned") < types.index("text.delta")
+    (tool_message,) = [one for one in session.next_messages() if one["role"] == "tool"]
+    assert tool_message["error"] == "Error: no"
+
+
+def test_a_result_at_the_end_of_a_run_stays_behind_its_call() -> None:
+    tool = {"id": "t", "role": "tool", "toolCallId": "c1", "content": "no", "error": "error"}
+    session = ran(*called(), snapshot(OWNER, tool))
+    assert [one.call_id for one in session.of(ev.ToolCalled)] == ["c1"]
+    assert session.types().index("tool.called") < session.types().index("tool.returned")
+    assert session.last(ev.ToolReturned).error.message == "no"
 
 
 def test_a_text_and_a_call_that_only_a_snapshot_has_are_told_once() -> None:

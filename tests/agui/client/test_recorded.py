@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from adapters.agui import wire
 from adapters.agui.client import AguiClient
 from adapters.model import events as ev
 from adapters.model.base import CloseReason
@@ -158,3 +159,30 @@ def test_a_hostile_body_does_no_harm(body: Path) -> None:
         session.ask("And now?", "k2")
         session.run({"type": "RUN_FINISHED"})
         assert session.settled()["k2"] == "taken"
+
+
+SERVERS = sorted((RECORDED / "servers").rglob("*/*.sse"))
+NOT_WHOLE = ("stop", "model-fails", "tool-crashes", "refused", "client-tool", "not-given")
+"""Recordings in which a call or a text stays without its end, or its result came from here."""
+
+
+@each("body", SERVERS, ids=name_of)
+def test_what_a_real_server_shows_is_told_once_and_whole(body: Path) -> None:
+    session = begun()
+    read(session, frames(body))
+    session.close()
+    calls = session.of(ev.ToolCalled)
+    assert not {one.name for one in calls} & {"unknown", *wire.ASKING_CALLS}
+    said = [one.text for one in session.of(ev.TextCompleted)]
+    assert len(said) == len(set(said))
+    thought = [one.text for one in session.of(ev.ReasoningCompleted)]
+    assert len(thought) == len(set(thought))
+    if any(word in body.name for word in NOT_WHOLE):
+        return
+    assert all(one.input_known for one in calls)
+    returned = [one.call_id for one in session.of(ev.ToolReturned)]
+    assert len(returned) == len(set(returned))
+    asked = {one.call_id: one.kind for one in session.of(ev.InteractionRequested)}
+    for call in calls:
+        assert call.call_id in returned, call
+        assert (call.permission == "ask") is (asked.get(call.call_id) == "approval"), call
