@@ -29,7 +29,7 @@ from tests.support.terminal import COLUMNS, run_in_terminal
 from tests.test_cli_scripted import program
 
 REPOSITORY = Path(__file__).parent.parent
-CREDENTIALS = {"ENGINE_KEY": "e", "EVE_KEY": "v", "OPS_1_KEY": "o"}
+CREDENTIALS = {"AGUI_KEY": "a", "ENGINE_KEY": "e", "EVE_KEY": "v", "OPS_1_KEY": "o"}
 GIVEN = (
     BackendArgument("engine", "engine", "http://127.0.0.1:3001", ""),
     BackendArgument("ops-1", "eve", 'https://eve.example/"x"/', ""),
@@ -170,7 +170,7 @@ def test_it_can_be_printed_and_named(tmp_path: Path) -> None:
         (
             ["--backend", "http://127.0.0.1:3001"],
             "'--backend': write DIALECT=URL or NAME:DIALECT=URL, with a dialect of herm, eve, "
-            "engine, managed-agents, hermes-agent, like engine=http://127.0.0.1:8000.",
+            "engine, agui, managed-agents, hermes-agent, like engine=http://127.0.0.1:8000.",
         ),
         (["--backend", "aisdk=http://x.example"], "with a dialect of herm, eve, engine"),
         (
