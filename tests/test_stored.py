@@ -41,9 +41,9 @@ from adapters.registry import DIALECTS
 REPOSITORY = Path(__file__).parents[1]
 
 SHAPES = {
-    ("events", 1): 626912227,
-    ("commands", 1): 3041177715,
-    ("agui", 1): 3005882340,
+    ("events", 1): 767038427,
+    ("commands", 1): 690217294,
+    ("agui", 1): 1696625865,
     ("engine", 1): 2186941259,
     ("eve", 1): 3352403035,
     ("herm", 1): 4206229850,

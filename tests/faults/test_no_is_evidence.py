@@ -158,8 +158,8 @@ def is_right(kind: Kind, state: str, answer: int | str, what: str, outcome: Outc
 
 
 def is_open(state: str, what: str, outcome: Outcome) -> bool:
-    """Say whether a cell may be open with a backend of which nothing can be asked: no answer of it
-    says that a body which is open, or a pause, is over."""
+    """Say whether a cell may be open with a backend that cannot be asked: no answer of it says that
+    an open body, or a pause, is over."""
     if what == "stop":
         return False
     # Words are queued behind the turn.
