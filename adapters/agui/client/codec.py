@@ -13,9 +13,9 @@ from adapters.agui.client.state import (
     BLOCK,
     RECORDS,
     RESULT_HOLD_MS,
+    AguiBlock,
     AguiClientState,
     AguiEvent,
-    OpenBlock,
     native_of,
 )
 from adapters.driving import runs
@@ -45,7 +45,7 @@ class AguiClient(ClientCodec):
     history = Ability(Support.NATIVE, "as messages of the conversation")
     remembers = False
     records = RECORDS
-    filled = (AguiClientState, OpenBlock)
+    filled = (AguiClientState, AguiBlock)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._thread: str = settings["task_id"]
@@ -252,7 +252,7 @@ class AguiClient(ClientCodec):
         if stored := newest(*self._kept.restore(snapshot, position)):
             (block,), state = stored
             self._s = fill(AguiClientState, state)
-            self._s.block = fill(OpenBlock, dict(zip(BLOCK, block, strict=True)))
+            self._s.block = fill(AguiBlock, dict(zip(BLOCK, block, strict=True)))
         # The body that was read has no reader any more.
         self._s.runs.cut = self._s.runs.current is not None
         self._last = None
