@@ -88,7 +88,7 @@ def configuration(backends: Sequence[BackendArgument] = ()) -> str:
     """Return the text of a configuration with these backends, or with examples of some that are
     not in force."""
     names = [backend.name for backend in backends or _EXAMPLES]
-    # Two show what a route is.
+    # More than two examples would not fit into a line.
     shared = names if backends else names[:2]
     weight = max(1, 100 // len(shared))
     shares = ", ".join(f"{{ name = {_text(name)}, weight = {weight} }}" for name in shared)

@@ -8,21 +8,19 @@ from typing import Any, Literal
 import orjson
 
 from adapters.agui import wire
-from adapters.agui.client import frames, interrupts, messages, posts, turns
+from adapters.agui.client import frames, interrupts, outcomes, posts, requests, turns
 from adapters.agui.client.state import (
     BLOCK,
     RECORDS,
     RESULT_HOLD_MS,
+    AguiBlock,
     AguiClientState,
     AguiEvent,
-    OpenBlock,
     native_of,
 )
 from adapters.driving import runs
-from adapters.driving.ledger import SentInput
 from adapters.driving.part import soonest
 from adapters.driving.runs import Run
-from adapters.driving.transcript import written
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -47,7 +45,7 @@ class AguiClient(ClientCodec):
     history = Ability(Support.NATIVE, "as messages of the conversation")
     remembers = False
     records = RECORDS
-    filled = (AguiClientState, OpenBlock)
+    filled = (AguiClientState, AguiBlock)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._thread: str = settings["task_id"]
@@ -67,12 +65,9 @@ class AguiClient(ClientCodec):
             raise NotSupported(f"agui: `{command.TYPE}` is impossible: {ability.how}")
         posts.check(command)
         if isinstance(command, cmd.SendMessage):
-            self._check_place(command)
-
-    def _check_place(self, command: cmd.SendMessage) -> None:
-        name = command.edit_of or command.retry_of
-        if name is not None and self._said.place_of(name) is None:
-            raise NotSupported(f"agui: message `{name}` is not one of this conversation's")
+            name = command.edit_of or command.retry_of
+            if name is not None and self._said.place_of(name) is None:
+                raise NotSupported(f"agui: message `{name}` is not one of this conversation's")
 
     @property
     def _said(self) -> Conversation:
@@ -83,43 +78,21 @@ class AguiClient(ClientCodec):
         s = self._s
         match command:
             case cmd.SendMessage():
-                return self._message(command_id, command)
+                return requests.message(s, self._thread, self._said, command_id, command)
             case cmd.AnswerInteraction():
                 if command.request_id not in s.asks.open:
                     raise NotSupported(f"agui: request `{command.request_id}` is not open any more")
                 interrupts.give(s, command_id, command)
-                return self._resume_or_keep([command.request_id])
+                call = requests.resume(s, self._thread, self._said)
+                if call is None:
+                    s.runs.kept.append(command.request_id)
+                    self._set_alarm()
+                return call
             case cmd.Interrupt():
                 s.runs.stops.append(command_id)
                 return posts.leave(command_id)
             case _:
                 raise NotSupported(f"agui: nothing carries `{command.TYPE}`")
-
-    def _message(self, command_id: str, command: cmd.SendMessage) -> Call:
-        s, said = self._s, self._said
-        s.runs.current = run = Run(command_id, [command_id], follows_stop=s.runs.left)
-        s.runs.left = False
-        s.ledger.drop_message()
-        s.ledger.expect(SentInput(command_id, command.KIND, command.content))
-        before = said.before(command.edit_of or command.retry_of)
-        pieces = written(messages.FORM, before)
-        s.withdraws = interrupts.is_withdrawn_first(s)
-        if not s.withdraws:
-            pieces += posts.said(command_id, command)
-        resume, older = interrupts.resume_of(s.dropped if s.withdraws else {})
-        context = said.context if command.client_context is None else command.client_context
-        options = said.options if command.options is None else command.options
-        state = said.shared_state if command.shared_state is None else command.shared_state
-        return posts.run(
-            self._thread,
-            run,
-            pieces,
-            context=context,
-            options=options,
-            state=state,
-            resume=resume,
-            command=older,
-        )
 
     def submit_answers(
         self,
@@ -129,36 +102,6 @@ class AguiClient(ClientCodec):
         # They go one by one, and the last of them takes the others with it. Words beside them are
         # the next run's: some agents lose what comes beside a `resume`.
         return None
-
-    def _resume_or_keep(self, names: list[str]) -> Call | None:
-        s = self._s
-        if not runs.is_complete(s.asks):
-            s.runs.kept += names
-            self._set_alarm()
-            return None
-        given = runs.answers_of(s.asks)
-        # Those that are settled are told; the newest, which goes now, names the run.
-        commands = [one for one in reversed(given.values()) if one in s.ledger.open]
-        s.runs.current = run = Run(commands[0], commands, given)
-        resume, command = interrupts.resume_of(s.asks.open)
-        said = self._said
-        pieces = written(
-            messages.FORM,
-            said.exchanges,
-            waiting=interrupts.waiting_calls(s),
-            results=interrupts.results_of(s),
-        )
-        pieces += interrupts.asking_calls(s)
-        return posts.run(
-            self._thread,
-            run,
-            pieces,
-            context=said.context,
-            options=said.options,
-            state=said.shared_state,
-            resume=resume,
-            command=command,
-        )
 
     def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
         self._kept.touched = True
@@ -193,17 +136,8 @@ class AguiClient(ClientCodec):
         if run is None:
             return []
         run.begun = True
-        out = self._left_out()
+        out = outcomes.left_out(s, self._said)
         return out if run.answers else [*s.ledger.settle(run.commands[0], "taken"), *out]
-
-    def _left_out(self) -> list[ev.Event]:
-        """Say that the agent does not hear the begin of the conversation any more."""
-        left = self._said.left_out
-        if not left or self._s.left_out:
-            return []
-        self._s.left_out = left
-        text = f"The conversation is too long: its oldest part, {left} messages, is not sent again."
-        return [ev.Notice(thread_id=ev.MAIN, level="warning", kind="left_out", text=text)]
 
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         self._kept.touched = True
@@ -224,7 +158,7 @@ class AguiClient(ClientCodec):
             words = f"{error.message} Whether the agent began is not known."
             return turns.cut(s, error.model_copy(update={"message": words}))
         s.runs.take()
-        return self._refused(run, error)
+        return outcomes.refused(s, run, error)
 
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
         self._kept.touched = True
@@ -235,16 +169,7 @@ class AguiClient(ClientCodec):
         if sent:
             return self._cut(f"{error.message} {_UNKNOWN}", str(error.code), quote=error.quote)
         s.runs.take()
-        return self._refused(run, raw.error_info(error))
-
-    def _refused(self, run: Run, error: ev.ErrorInfo) -> list[ev.Event]:
-        s = self._s
-        if s.turn is not None and not run.answers:
-            # It was asked for once more: the message was taken.
-            return turns.cut(s, error)
-        if run.answers:
-            return runs.refuse_answers(run, s.asks, s.ledger, s.turn, error)
-        return s.ledger.settle(run.commands[0], "refused", error)
+        return outcomes.refused(s, run, raw.error_info(error))
 
     def _cut(
         self, words: str, code: str = SESSION_LOST, *, quote: str | None = None
@@ -257,7 +182,8 @@ class AguiClient(ClientCodec):
         self._last = None
         out: list[ev.Event] = []
         if reason is CloseReason.STOPPED:
-            out = self._stopped()
+            self._again = None
+            out = outcomes.stopped(self._s)
         elif self._run_of(call) is not None and (wait := self._s.runs.busy) is not None:
             self._s.runs.busy, self._s.runs.again_at = None, now + wait
         elif self._run_of(call) is not None:
@@ -265,23 +191,6 @@ class AguiClient(ClientCodec):
             out = self._cut(runs.INCOMPLETE if ended else runs.BROKEN)
         self._set_alarm()
         return out
-
-    def _stopped(self) -> list[ev.Event]:
-        """Record that the body was left on purpose, or that there was none to leave."""
-        s = self._s
-        stops, s.runs.stops = s.runs.stops, []
-        out: list[ev.Event] = [raw.settled(name, "taken") for name in stops]
-        run = s.runs.current
-        if run is None and s.turn is None:
-            return out
-        self._again = None
-        s.runs.left = run is not None
-        interrupts.drop(s)
-        for command_id in () if run is None else run.commands:
-            out += s.ledger.settle(command_id, "taken")
-        out += turns.in_turn(s, None)
-        s.runs.take()
-        return out + turns.end(s, "interrupted", None, None)
 
     def give_up(
         self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
@@ -306,30 +215,11 @@ class AguiClient(ClientCodec):
             out += self._cut(runs.RESTARTED)
         if s.runs.again_at is not None and s.runs.current is not None and now >= s.runs.again_at:
             s.runs.again_at = None
-            self._again = self._ask_again(s.runs.current)
+            self._again = requests.again(s, self._thread, self._said, s.runs.current)
         out += runs.tell_kept(s.runs, s.asks, s.ledger, s.turn)
         out += frames.tick(s, now)
         self._set_alarm()
         return out
-
-    def _ask_again(self, run: Run) -> Call:
-        """Return the run of a message once more, or before it the one that takes back what the
-        agent still asks: with that the message is not told, since some would hear it twice."""
-        s, said = self._s, self._said
-        exchanges, answers = said.exchanges, {}
-        if s.withdraws:
-            exchanges, answers = exchanges[:-1], s.dropped
-        resume, command = interrupts.resume_of(answers)
-        return posts.run(
-            self._thread,
-            run,
-            written(messages.FORM, exchanges),
-            context=said.context,
-            options=said.options,
-            state=said.shared_state,
-            resume=resume,
-            command=command,
-        )
 
     def _set_alarm(self) -> None:
         s = self._s
@@ -362,7 +252,7 @@ class AguiClient(ClientCodec):
         if stored := newest(*self._kept.restore(snapshot, position)):
             (block,), state = stored
             self._s = fill(AguiClientState, state)
-            self._s.block = fill(OpenBlock, dict(zip(BLOCK, block, strict=True)))
+            self._s.block = fill(AguiBlock, dict(zip(BLOCK, block, strict=True)))
         # The body that was read has no reader any more.
         self._s.runs.cut = self._s.runs.current is not None
         self._last = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from adapters.agui import wire
 from adapters.agui.client import turns
-from adapters.agui.client.state import AguiClientState, AguiEvent, Interrupt, OpenCall
+from adapters.agui.client.state import AguiClientState, AguiEvent, AguiInterrupt, AguiToolCall
 from adapters.driving import runs
 from adapters.driving.asks import InteractionAnswer
 from adapters.driving.transcript import GivenResult
@@ -44,7 +44,7 @@ def requested(s: AguiClientState, found: list[Any], seen: AguiEvent) -> list[ev.
     s.legacy = []
     for one in found:
         if isinstance(one, dict):
-            asked = Interrupt("question", form="map" if mapped else "resume")
+            asked = AguiInterrupt("question", form="map" if mapped else "resume")
             call = asking.get(name_of(one.get("toolCallId")) or "")
             told = one
             if call is not None:
@@ -64,7 +64,7 @@ def legacy(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         one = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
         name = of_graph or name_of(one.get("id"))
         name = name or f"interrupt-{s.turns}-{len(s.asks.open) + 1}"
-        asked = Interrupt("question", form="map" if mapped else "command", value=value)
+        asked = AguiInterrupt("question", form="map" if mapped else "command", value=value)
         out += _request(s, {**one, "id": name}, seen.native, asked)
     return [*out, _paused(s, seen)]
 
@@ -75,14 +75,14 @@ def pending(s: AguiClientState, call_ids: list[str], seen: AguiEvent) -> list[ev
     asking = _take_asking(s)
     for name, call in asking.items():
         one = {"id": name, "reason": wire.CONFIRMATION, "toolCallId": call.about}
-        asked = Interrupt("approval", form="call", value=call.name)
+        asked = AguiInterrupt("approval", form="call", value=call.name)
         out += _request(s, {**one, "message": call.hint}, seen.native, asked)
     about = {call.about for call in asking.values()}
     for call_id in call_ids:
         if call_id in asking or call_id in about:
             continue
         call = s.calls[call_id]
-        s.asks.ask(call_id, Interrupt("tool_result", call_id=call_id, form="tool"))
+        s.asks.ask(call_id, AguiInterrupt("tool_result", call_id=call_id, form="tool"))
         out.append(
             ev.InteractionRequested(
                 thread_id=ev.MAIN,
@@ -105,7 +105,7 @@ def left_open(s: AguiClientState) -> list[str]:
     return [call_id for call_id, call in s.calls.items() if call.told and not call.asked]
 
 
-def _take_asking(s: AguiClientState) -> dict[str, OpenCall]:
+def _take_asking(s: AguiClientState) -> dict[str, AguiToolCall]:
     """Take the calls that ask for a yes to another one: they are asked, and have no result."""
     found = {call_id: call for call_id, call in s.calls.items() if call.about}
     for call_id in found:
@@ -155,7 +155,7 @@ def parsed(text: str) -> Any:
 
 
 def _request(
-    s: AguiClientState, one: dict[str, Any], native: ev.NativeRef, asked: Interrupt
+    s: AguiClientState, one: dict[str, Any], native: ev.NativeRef, asked: AguiInterrupt
 ) -> list[ev.Event]:
     request_id = name_of(one.get("id"))
     if request_id is None or request_id in s.asks.open:
@@ -264,7 +264,7 @@ def _allows(command: cmd.AnswerInteraction) -> bool:
     return YES_NO[0].id in command.option_ids
 
 
-def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
+def _reply(command: cmd.AnswerInteraction, asked: AguiInterrupt) -> dict[str, Any]:
     """Return an answer as the run has it: a resume entry without its id, or members of a message
     of a tool."""
     words = command.text if command.text is not None else ev.text_of(command.content)
@@ -291,7 +291,9 @@ def _reply(command: cmd.AnswerInteraction, asked: Interrupt) -> dict[str, Any]:
     return {"status": wire.RESOLVED, "payload": payload}
 
 
-def resume_of(asks: Mapping[str, Interrupt]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def resume_of(
+    asks: Mapping[str, AguiInterrupt],
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return what a run says to what is asked: the entries of `resume`, and the older `command`.
 
     A LangGraph, which is known by its `on_interrupt` events, takes one answer in both; several only

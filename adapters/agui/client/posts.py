@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from multidict import CIMultiDict
@@ -15,6 +15,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Ability, Call, Request, Response, Support
+from adapters.model.conversation import Conversation
 from adapters.model.file_body import restored
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json
@@ -94,17 +95,19 @@ def said(command_id: str, command: cmd.SendMessage) -> list[bytes]:
 def run(
     thread: str,
     run: Run,
+    said: Conversation,
     pieces: Sequence[bytes],
-    *,
-    context: Any = None,
-    options: Mapping[str, Any] | None = None,
-    state: Any = None,
-    resume: Sequence[dict[str, Any]] = (),
-    command: dict[str, Any] | None = None,
+    answers: tuple[Sequence[dict[str, Any]], dict[str, Any] | None],
+    **newest: Any,
 ) -> Call:
-    """Return the request of a run, with `pieces` of the conversation; `options` has what only a
-    frontend of this dialect says."""
-    given = (options or {}).get(wire.MEMBERS_OPTION) or {}
+    """Return the request of a run, with `pieces` of the conversation that was `said`, and the
+    `resume` and `command` that answer. `newest` has what the message with it says of what goes
+    along each time: `context`, `options`, `shared_state`."""
+    context, options, state = (
+        newest.get(name, getattr(said, name)) for name in ("context", "options", "shared_state")
+    )
+    resume, command = answers
+    given = options.get(wire.MEMBERS_OPTION) or {}
     props = given.get("forwardedProps")
     if command is not None:
         props = {**(props if isinstance(props, dict) else {}), "command": command}

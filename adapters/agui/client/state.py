@@ -31,7 +31,7 @@ that was left. Ours."""
 
 
 @dataclasses.dataclass(slots=True)
-class Interrupt(GatheredRequest):
+class AguiInterrupt(GatheredRequest):
     """What a run has ended with. `form` says how it is answered: by `resume`, by the older
     `command`, whose event had `value`, by a `map` of all answers there, by a message of a tool, or
     of the `call` that asks, whose tool is `value`.
@@ -46,7 +46,7 @@ class Interrupt(GatheredRequest):
 
 
 @dataclasses.dataclass(slots=True)
-class OpenCall:
+class AguiToolCall:
     """A call without result. `told` says that the log has it, `known` that it has its input, which
     is kept where there is room for it. `about` is the call that it asks for a yes to: then it is a
     request and the log has no such call; `hint` are its words. Of one that was `asked` about a yes
@@ -77,7 +77,7 @@ class HeldResult:
 
 
 @dataclasses.dataclass(slots=True)
-class OpenBlock:
+class AguiBlock:
     """The block of text or reasoning that the body is in, and how many frames and blocks there
     were: it changes with every delta. `closed` is reasoning whose end came, and whose opaque value
     may follow."""
@@ -99,20 +99,20 @@ class AguiClientState:
     step: int | None = None
     steps: int = 0
     calls_in_step: bool = False
-    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
+    calls: dict[str, AguiToolCall] = dataclasses.field(default_factory=dict)
     # `streams` says that a text was streamed in this turn, `returned` are the calls whose results
     # are told: a snapshot in a later run of the turn has them too.
     streams: bool = False
     returned: list[str] = dataclasses.field(default_factory=list)
     # What a stop took back, and the agent may still wait for; `withdraws` says that it is told so.
-    dropped: dict[str, Interrupt] = dataclasses.field(default_factory=dict)
+    dropped: dict[str, AguiInterrupt] = dataclasses.field(default_factory=dict)
     withdraws: Annotated[bool, NOT_STORED] = False
     # How many exchanges were left out of what the agent was sent, as people were told.
     left_out: int = 0
     # The parts.
     runs: BackendRuns = dataclasses.field(default_factory=BackendRuns)
     ledger: InputLedger[SentInput] = dataclasses.field(default_factory=InputLedger)
-    asks: InteractionLedger[Interrupt] = dataclasses.field(default_factory=InteractionLedger)
+    asks: InteractionLedger[AguiInterrupt] = dataclasses.field(default_factory=InteractionLedger)
     held: HeldToolCalls = dataclasses.field(default_factory=HeldToolCalls)
     # Of the body; `legacy` are the older form's interrupts, each with the name that the graph gave,
     # `first` is the frame of `RUN_STARTED`, `foreign` the open message of another role.
@@ -127,7 +127,7 @@ class AguiClientState:
     thought: Annotated[list[str], NOT_STORED] = dataclasses.field(default_factory=list)
     again: Annotated[str, NOT_STORED] = ""
     # In the place: it changes with every delta.
-    block: Annotated[OpenBlock, NOT_STORED] = dataclasses.field(default_factory=OpenBlock)
+    block: Annotated[AguiBlock, NOT_STORED] = dataclasses.field(default_factory=AguiBlock)
 
     def details_of(self, call_id: str) -> dict[str, Any]:
         """Return what a request about a call says of it."""
@@ -141,11 +141,11 @@ class AguiClientState:
 
 _ADAPTER = adapter_of(AguiClientState)
 
-BLOCK = tuple(field.name for field in dataclasses.fields(OpenBlock))
+BLOCK = tuple(field.name for field in dataclasses.fields(AguiBlock))
 """The order in which a place has the block's fields."""
 
 RECORDS = (
-    *(AguiClientState, OpenBlock, OpenCall, Interrupt),
+    *(AguiClientState, AguiBlock, AguiToolCall, AguiInterrupt),
     *(BackendRuns, Run, InputLedger, SentInput),
     *(InteractionLedger, InteractionAnswer, HeldToolCalls),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.agui.client.state import AguiClientState, HeldResult, Interrupt
+from adapters.agui.client.state import AguiClientState, AguiInterrupt, HeldResult
 from adapters.driving import runs
 from adapters.model import events as ev
 from adapters.model.raw import BlockEnded
@@ -55,7 +55,7 @@ def works(s: AguiClientState, native: ev.NativeRef | None) -> list[ev.Event]:
 
 
 def _given_back(
-    s: AguiClientState, call_id: str, asked: Interrupt, native: ev.NativeRef | None
+    s: AguiClientState, call_id: str, asked: AguiInterrupt, native: ev.NativeRef | None
 ) -> ev.Event:
     s.returned.append(call_id)
     reply = asked.reply or {}

@@ -10,9 +10,9 @@ from adapters.agui.client.state import (
     KEPT_BYTES,
     AguiClientState,
     AguiEvent,
+    AguiToolCall,
     HeldResult,
     Kind,
-    OpenCall,
 )
 from adapters.model import events as ev
 from adapters.model import raw
@@ -152,7 +152,7 @@ def call_start(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
         return turns.works(s, seen.native)
     out = turns.end_block(s, "tool-calls", native=seen.native) + turns.in_step(s, seen.native)
     s.calls_in_step = True
-    s.calls[call_id] = OpenCall(name, name_of(seen.payload.get("parentMessageId")))
+    s.calls[call_id] = AguiToolCall(name, name_of(seen.payload.get("parentMessageId")))
     if call_id in s.returned:
         s.returned.remove(call_id)
     return out
@@ -233,7 +233,7 @@ def _called(s: AguiClientState, call_id: str, native: ev.NativeRef) -> list[ev.E
     ]
 
 
-def _asks(call: OpenCall, value: Any) -> bool:
+def _asks(call: AguiToolCall, value: Any) -> bool:
     """Take the input of a call that asks for a yes to another one, as ADK writes it or an Agent
     Framework; say whether it does."""
     match value:
