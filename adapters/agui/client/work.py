@@ -46,7 +46,7 @@ def reasoning(s: AguiClientState, seen: AguiEvent) -> list[ev.Event]:
     tells what it has streamed once more, as a whole and in an open text."""
     name, words = name_of(seen.payload.get("messageId")), seen.payload.get("delta")
     if name and isinstance(words, str):
-        if name != s.block.message and s.thought and words == "".join(s.thought):
+        if s.block.kind == "text" and s.thought and words == "".join(s.thought):
             s.again = name
         if name == s.again:
             return []
