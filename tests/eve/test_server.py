@@ -1179,6 +1179,8 @@ def _pool() -> list[ev.Event]:
                 ev.ContextCompacted(**at),
                 ev.ContextCleared(**at),
                 ev.MemoryUpdated(**at, value=1),
+                ev.StateUpdated(**at, value={"n": 1}),
+                ev.ActivityUpdated(**at, activity_id="a", kind="PLAN", content={}),
                 ev.UsageReported(**at, usage=ev.Usage(cost_usd=0.5), scope="session"),
                 ev.ErrorReported(**at, code="X", message="x"),
                 ev.OutcomeEvaluated(**at, outcome_id="o", phase="ended", iteration=1),

@@ -10,6 +10,7 @@ from adapters.model import events as ev
 from adapters.serving.notes import Note, handlers, note_of
 
 AT: dict[str, Any] = {"thread_id": ev.MAIN}
+PATCH = {"op": "remove", "path": "/n"}
 
 TOLD: list[tuple[ev.Event, Note | None]] = [
     (
@@ -36,6 +37,13 @@ TOLD: list[tuple[ev.Event, Note | None]] = [
     ),
     (ev.Gap(**AT, reason="lost", cursor_to="7"), Note("gap", {"reason": "lost", "cursor_to": "7"})),
     (ev.MemoryUpdated(**AT, value=None), Note("memory", None)),
+    (ev.StateUpdated(**AT, value={"n": 1}), Note("state", {"value": {"n": 1}})),
+    (ev.StateUpdated(**AT, value=None), Note("state", {})),
+    (ev.StateUpdated(**AT, patch=(PATCH,)), Note("state", {"patch": [PATCH]})),
+    (
+        ev.ActivityUpdated(**AT, activity_id="a", kind="PLAN", content={"n": 1}),
+        Note("activity", {"activity_id": "a", "kind": "PLAN", "content": {"n": 1}}),
+    ),
     (
         ev.ThreadMessage(
             **AT,
