@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from adapters.registry import DIALECTS as KNOWN
+from adapters.registry import DIALECTS as REGISTERED
 from proxy.app import server
 from proxy.base import logs
 from proxy.base.errors import UpstreamTimeout
@@ -383,7 +383,7 @@ async def test_a_backend_of_another_dialect_is_named(said: str, real: str, key: 
         # Without its key nothing tells what it is.
         fails(found, "credential", Kind.CREDENTIAL_REFUSED)
         return
-    probe = KNOWN[real].probe
+    probe = REGISTERED[real].probe
     if probe is not None and probe.first.call.request.method != "GET":
         # Nothing is posted to who is not known.
         fails(found, "dialect", Kind.NOT_FOUND)
