@@ -65,7 +65,9 @@ def count_tokens(w: RunWriter, event: ev.StepEnded | ev.UsageReported) -> None:
     """Count the tokens of a call, under the model of the step."""
     if w.s.run is not None:
         line = w.s.lines.get(event.thread_id)
-        w.run.tokens.count(event, _COUNTS, None if line is None else line.model)
+        told = (event.usage.extra or {}).get("model") if event.usage is not None else None
+        model = told if isinstance(told, str) else None if line is None else line.model
+        w.run.tokens.count(event, _COUNTS, model)
 
 
 # Blocks.
