@@ -36,7 +36,7 @@ BUDGETS = (
     Budget("eve", 8_100, ("adapters/eve",)),
     Budget("Herm", 5_500, ("adapters/herm",)),
     Budget("Engine", 4_100, ("adapters/engine",)),
-    Budget("AG-UI", 2_150, ("adapters/agui",)),
+    Budget("AG-UI", 3_850, ("adapters/agui",)),
     Budget("AI SDK UI", 2_050, ("adapters/aisdk",)),
     Budget("Managed Agents", 6_650, ("adapters/managed_agents",)),
     Budget("Hermes Agent", 1_700, ("adapters/hermes_agent", "proxy/app/deliveries.py")),
