@@ -30,11 +30,18 @@ def _is_of_an_earlier_run(events: Sequence[Event], at: int) -> bool:
     )
 
 
+def _is_of_an_agent(events: Sequence[Event], at: int) -> bool:
+    """It is as an agent of AG-UI has sent it: ours have a prefix."""
+    return not events[at].get("name", "").startswith("dragoman")
+
+
 MEANT: Mapping[str, Callable[[Sequence[Event], int], bool]] = {
     "AGUI003": _is_cut,  # a run without an end
     "AGUI007": _is_cut,  # a step without an end
     "AGUI103": _is_cut,  # a message without an end
     "AGUI207": _is_of_an_earlier_run,  # a result without a call in its run
+    "AGUI304": _is_of_an_agent,  # a state told whole behind what has changed of it
+    "AGUI903": _is_of_an_agent,  # the name of a custom event without a prefix
 }
 """Rule -> whether events break it for a good reason at this place."""
 
