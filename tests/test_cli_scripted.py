@@ -95,7 +95,7 @@ async def test_where_it_cannot_listen_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["tcp"], "`tcp` is none of engine, eve, herm, managed-agents."),
+        (["tcp"], "`tcp` is none of agui, engine, eve, herm, managed-agents."),
         ([], "Missing argument"),
         (["engine", "--rate", "1.5"], "1.5"),
         (["engine", "--rate", "much"], "much"),
