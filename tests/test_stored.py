@@ -43,7 +43,7 @@ REPOSITORY = Path(__file__).parents[1]
 SHAPES = {
     ("events", 1): 767038427,
     ("commands", 1): 690217294,
-    ("agui", 1): 456054325,
+    ("agui", 1): 3262637595,
     ("engine", 1): 2186941259,
     ("eve", 1): 3352403035,
     ("herm", 1): 4206229850,

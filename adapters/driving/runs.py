@@ -43,13 +43,12 @@ RESTARTED = (
 @dataclasses.dataclass(slots=True)
 class Run:
     """A run that was asked for, by its commands. `answers` are the commands that answer requests,
-    by request. `begun` says that its body has begun, `working` that it has shown work, and
-    `follows_stop` that the one before was left, with which the backend may be busy still."""
+    by request. `working` says that it has shown work, and `follows_stop` that the one before was
+    left, with which the backend may be busy still."""
 
     run_id: str
     commands: list[str] = dataclasses.field(default_factory=list)
     answers: dict[str, str] = dataclasses.field(default_factory=dict)
-    begun: bool = False
     working: bool = False
     follows_stop: bool = False
 
@@ -67,10 +66,9 @@ class GatheredRequest(PendingInteraction):
 class BackendRuns(CodecPart):
     """The run that is under way, and what of a person waits for it. `stops` are the interrupts on
     their way, `kept` the requests whose answers are kept and not yet told so; `cut` says that a
-    restart has cut the run, which is to be told, `left` that the run before was left, and `busy`
-    how many
-    milliseconds behind its body one is asked for once more that the backend has not begun, which is
-    at `again_at`."""
+    restart has cut the run, which is to be told, `left` that the run before was left. `busy` is how
+    many milliseconds after its body a run that the backend has not begun is asked for once more,
+    and `again_at` when that is."""
 
     current: Run | None = None
     stops: list[str] = dataclasses.field(default_factory=list)

@@ -177,7 +177,7 @@ def test_what_is_forgotten_has_no_answer_any_more() -> None:
 
 def test_a_run_comes_back_as_it_was_stored_but_that_it_was_cut() -> None:
     adapter = TypeAdapter(BackendRuns)
-    run = Run("r", ["a1", "k"], {"r1": "a1"}, begun=True, working=True)
+    run = Run("r", ["a1", "k"], {"r1": "a1"}, working=True)
     full = BackendRuns(run, ["s"], ["r1"], cut=True)
     again = adapter.validate_json(adapter.dump_json(full))
     assert again == dataclasses.replace(full, cut=False)

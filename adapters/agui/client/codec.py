@@ -135,7 +135,6 @@ class AguiClient(ClientCodec):
         s, run = self._s, self._run_of(call)
         if run is None:
             return []
-        run.begun = True
         out = outcomes.left_out(s, self._said)
         return out if run.answers else [*s.ledger.settle(run.commands[0], "taken"), *out]
 
@@ -311,7 +310,7 @@ class AguiClient(ClientCodec):
         s = self._s
         if s.runs.current is not None or name not in ("RUN_STARTED", "RUN_ERROR"):
             return []
-        s.runs.current = Run(str(payload.get("runId") or ""), begun=True)
+        s.runs.current = Run(str(payload.get("runId") or ""))
         out: list[ev.Event] = []
         for request_id, asked in list(s.asks.open.items()):
             if asked.form == "tool":
