@@ -24,7 +24,7 @@ from adapters.contract.faces import Action
 from adapters.registry import faces
 from adapters.wire.errors import DragomanError
 from proxy.config.settings import ListenerSettings, Settings
-from proxy.control.control import STATUS
+from proxy.control.api import STATUS
 from proxy.entry.keys import SESSIONS
 from proxy.http.auth import authenticate, authorize
 from tests.asks import (

@@ -14,7 +14,7 @@ from adapters.agui import inputs
 from adapters.engine import turns
 from adapters.wire.errors import ErrorCode
 from proxy.base.outcomes import STOP_UNCONFIRMED
-from proxy.control.control import STATUS
+from proxy.control.api import STATUS
 
 REPOSITORY = Path(__file__).parent.parent
 PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")

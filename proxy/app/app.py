@@ -21,7 +21,7 @@ from proxy.base.errors import ConfigError
 from proxy.base.metrics import LEFT
 from proxy.base.repeats import Submission
 from proxy.config.settings import ListenerSettings
-from proxy.control import control
+from proxy.control import api, control
 from proxy.entry.capture import add_captures
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
@@ -94,14 +94,14 @@ def _foreign(request: web.Request) -> web.Response | None:
         f"Without keys only programs of this machine are served, and `{url[:80]}` is not of it. "
         "Add a [[keys]] table, or allow a web page's origin by name: `server.allowed_origins`."
     )
-    return control.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
+    return api.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
 
 
 def _preflight(request: web.Request) -> web.Response:
     try:
         return preflight(request)
     except DragomanError as error:
-        return control.error_response(error)
+        return api.error_response(error)
 
 
 def create_app(sessions: Sessions) -> web.Application:
@@ -112,13 +112,13 @@ def create_app(sessions: Sessions) -> web.Application:
     metrics.add_routes(app)
     control.add_routes(app)
     for path in ("/api", "/api/{tail:.*}"):
-        app.router.add_route("*", path, control.guarded(_below_api))
+        app.router.add_route("*", path, api.guarded(_below_api))
     addresses.add_routes(app)
     deliveries.add_routes(app)
     for dialect in faces():
         add_face(app, dialect, f"/as/{dialect}/to/{{route}}")
         add_astray(app, dialect, f"/as/{dialect}")
-    app.router.add_route("*", "/{tail:.*}", control.guarded(_nothing))
+    app.router.add_route("*", "/{tail:.*}", api.guarded(_nothing))
     return app
 
 

@@ -23,7 +23,7 @@ from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.locks import KeyedLock
 from proxy.base.rows import AliasKind, SessionRow
 from proxy.config.settings import BackendSettings
-from proxy.control import control
+from proxy.control import api
 from proxy.entry.entry import admitted, read_bytes, takes
 from proxy.entry.keys import SESSIONS
 from proxy.session import Session
@@ -77,7 +77,7 @@ class DeliveryRoom:
             return await admitted(request, self._answer)
         except DragomanError as error:
             self._refused(name, error)
-            return control.error_response(error)
+            return api.error_response(error)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         backend, receiver = self._backend(request.match_info["backend"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from proxy.control.control import guarded
+from proxy.control.api import guarded
 from proxy.entry.keys import SESSIONS
 
 

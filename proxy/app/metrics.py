@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from adapters.registry import faces
 from proxy.base.metrics import count_request, exposition
-from proxy.control.control import guarded
+from proxy.control.api import guarded
 from proxy.entry.entry import REFUSED
 from proxy.entry.keys import SESSIONS
 from proxy.http.auth import authenticate

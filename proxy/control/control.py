@@ -16,7 +16,6 @@ import logging
 from collections import Counter
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -24,10 +23,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr
 
 from adapters.contract.faces import Action
 from adapters.contract.faces.misdirected import SHOWN, KnownPath, fitting, way_out
@@ -38,28 +37,45 @@ from adapters.model.interactions import decide
 from adapters.model.normalizer import Rule
 from adapters.model.state import LogState
 from adapters.registry import DIALECTS
-from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.wire.framing.sse import format_sse
-from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.jsonvalue import format_json, parse_json
 from proxy import __version__
 from proxy.archives.packing import pack
 from proxy.archives.unpacking import ImportResult, Wishes, lines_of, unpack
-from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, SessionRow
 from proxy.base.turns import RoundRobin
-from proxy.config.complaints import member
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
-from proxy.entry.entry import admitted, read, read_pieces, read_submission, takes, tell_quote
+from proxy.control.api import (
+    VERSION,
+    ApiModel,
+    Endpoint,
+    ErrorOut,
+    LineStream,
+    administrator,
+    authorize_row,
+    body_of,
+    check_running,
+    check_there,
+    guarded,
+    integer,
+    invalid,
+    json_response,
+    owner_of,
+    principal_of,
+    reads,
+    session_of,
+    streamed,
+    whole,
+    yes,
+)
+from proxy.entry.entry import read, read_pieces, read_submission, takes
 from proxy.entry.keys import SESSIONS
 from proxy.fanout.hub import entry_of
-from proxy.fanout.streams import limit_unsent, write
 from proxy.http.auth import (
     Principal,
     administers,
-    authenticate,
     authorize,
-    authorize_action,
     authorize_admin,
     may_use,
 )
@@ -74,9 +90,6 @@ from proxy.sessions.backends import Backends
 from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.sessions.sessions import Sessions
 
-VERSION = 1
-"""The version of this API's JSON."""
-
 PAGE = 100
 """Sessions on a page unless asked otherwise."""
 
@@ -87,45 +100,6 @@ TURNS = web.AppKey("turns", RoundRobin)
 PACKING = web.AppKey("packing", asyncio.Semaphore)
 
 _log = logging.getLogger(__name__)
-
-STATUS: dict[ErrorCode, int] = {
-    ErrorCode.UNAUTHORIZED: 401,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.METHOD_NOT_ALLOWED: 405,
-    ErrorCode.INVALID_REQUEST: 400,
-    ErrorCode.REQUEST_TIMEOUT: 408,
-    ErrorCode.TOO_LARGE: 413,
-    ErrorCode.UNSUPPORTED_MEDIA: 415,
-    ErrorCode.NOT_SUPPORTED: 409,
-    ErrorCode.BUSY: 409,
-    ErrorCode.PAUSED: 409,
-    ErrorCode.NOT_ACTIVE: 409,
-    ErrorCode.STALE_TOKEN: 409,
-    ErrorCode.ALREADY_ANSWERED: 409,
-    ErrorCode.KEY_REUSED: 409,
-    ErrorCode.UNKNOWN_INTERACTION: 404,
-    ErrorCode.CURSOR_EXPIRED: 410,
-    ErrorCode.BACKEND_PROTOCOL: 502,
-    ErrorCode.BACKEND_UNAVAILABLE: 502,
-    ErrorCode.BACKEND_TIMEOUT: 504,
-    ErrorCode.BACKEND_REFUSED: 502,
-    ErrorCode.BACKEND_NOT_READY: 409,
-    ErrorCode.RATE_LIMITED: 429,
-    ErrorCode.JOURNAL_UNAVAILABLE: 503,
-    ErrorCode.OVERLOADED: 503,
-    ErrorCode.STOPPING: 503,
-    ErrorCode.CONFIG: 500,
-    ErrorCode.RECORDING: 400,
-    ErrorCode.INTERNAL: 500,
-}
-"""Every code's HTTP status here."""
-
-
-class ApiModel(BaseModel):
-    """A JSON body of this API; unknown members are refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class AbilityOut(ApiModel):
@@ -290,7 +264,7 @@ class AnswerIn(ApiModel):
     secret."""
 
     decision: Literal["allow", "deny"] | None = None
-    option_ids: list[str] = []
+    option_ids: tuple[str, ...] = ()
     text: str | None = None
     skip: bool = False
     reason: str | None = None
@@ -443,129 +417,9 @@ class ImportedOut(ApiModel):
     bytes: int
 
 
-class Failure(ApiModel):
-    """What went wrong: `code` is for programs, `message` for people."""
-
-    code: ErrorCode
-    message: str
-    details: dict[str, Any]
-
-
-class ErrorOut(ApiModel):
-    """An error."""
-
-    version: int = VERSION
-    error: Failure
-
-
-def error_response(error: DragomanError, *, whole: bool = False) -> web.Response:
-    """Return an error in this API's form; `whole` for who may read the log."""
-    response = _json(_failure(error, whole=whole), STATUS[error.code])
-    if "retry_after" in error.details:
-        response.headers["Retry-After"] = str(error.details["retry_after"])
-    return response
-
-
-def _failure(error: DragomanError, *, whole: bool) -> ErrorOut:
-    message = error.whole if whole else error.message
-    failure = Failure(code=error.code, message=message, details=error.details)
-    return ErrorOut(error=failure)
-
-
-def _json(value: BaseModel | dict[str, Any], status: int = 200) -> web.Response:
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json")
-    body = format_json(value)
-    return web.Response(body=body, status=status, content_type="application/json")
-
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-B = TypeVar("B", bound=ApiModel)
-
-
-def guarded(handler: Handler) -> Handler:
-    """Answer errors in this API's form; what nobody's request caused is logged, answered 500."""
-
-    @functools.wraps(handler)
-    async def run(request: web.Request) -> web.StreamResponse:
-        try:
-            return await admitted(request, handler)
-        except DragomanError as error:
-            tell_quote(error)
-            return error_response(error, whole=error.quote is not None and _runs_this(request))
-        except (asyncio.CancelledError, ConnectionError, web.HTTPException):
-            raise
-        except Exception:  # noqa: BLE001 - the root of a request
-            error_id = request.app[SESSIONS].ids.uuid()
-            _log.exception("control: request failed, error id `%s`", error_id)
-            text = f"This should not have happened; the log has more, under `{error_id}`."
-            return error_response(DragomanError(text, code=ErrorCode.INTERNAL))
-
-    return run
-
-
-def _principal(request: web.Request) -> Principal:
-    return authenticate(request.headers, request.app[SESSIONS].keys)
-
-
-def reads(handler: Handler) -> Handler:
-    """Count the reader of a handler's answer, which may last for as long as its reader likes."""
-
-    @functools.wraps(handler)
-    async def run(request: web.Request) -> web.StreamResponse:
-        with request.app[SESSIONS].quotas.held(_principal(request).name, "readers"):
-            return await handler(request)
-
-    return run
-
-
-async def _session(request: web.Request, action: Action) -> tuple[Principal, Session]:
-    principal = _principal(request)
-    authorize_action(principal, action, request.app[SESSIONS].settings)
-    name, owner = request.match_info["session"], _owner(request, principal)
-    try:
-        session = await request.app[SESSIONS].get(name, owner=owner, route=None)
-        authorize(
-            principal, session.row.owner, action, session.row.route, request.app[SESSIONS].settings
-        )
-    except SessionExpired as error:
-        _authorize_row(request, principal, error.row, action)
-        raise
-    except DragomanError as error:
-        if error.code is not ErrorCode.NOT_FOUND:
-            raise
-        # In the same words, whether it does not exist or is somebody else's.
-        raise SessionNotFound(f"There is no session `{name[:80]}`.") from None
-    return principal, session
-
-
-def _runs_this(request: web.Request) -> bool:
-    """Say whether who asks may read what only who runs this may: an administrator, or everybody of
-    this machine while there are no keys."""
-    try:
-        authorize_admin(_principal(request), request.app[SESSIONS].settings)
-    except DragomanError:
-        return False
-    return True
-
-
-def _owner(request: web.Request, principal: Principal) -> str | None:
-    """Return whose sessions there are for who asks; None stands for everybody's."""
-    return None if administers(principal, request.app[SESSIONS].settings) else principal.name
-
-
-def _authorize_row(
-    request: web.Request, principal: Principal, row: SessionRow, action: Action
-) -> None:
-    try:
-        authorize(principal, row.owner, action, row.route, request.app[SESSIONS].settings)
-    except DragomanError:
-        raise SessionNotFound(f"There is no session `{row.id[:80]}`.") from None
-
-
 async def backends(request: web.Request) -> web.StreamResponse:
     """List the backends that the key may use, and how each carries every command."""
-    principal = _principal(request)
+    principal = principal_of(request)
     settings = request.app[SESSIONS].settings
     out = []
     for backend in settings.backends:
@@ -590,21 +444,15 @@ async def backends(request: web.Request) -> web.StreamResponse:
                 abilities=abilities,
             )
         )
-    return _json(BackendsOut(backends=out))
-
-
-def _admin(request: web.Request) -> Principal:
-    principal = _principal(request)
-    authorize_admin(principal, request.app[SESSIONS].settings)
-    return principal
+    return json_response(BackendsOut(backends=out))
 
 
 async def list_routes(request: web.Request) -> web.StreamResponse:
     """List all routes with the shares of their backends; for administrators."""
-    _admin(request)
+    administrator(request)
     names = request.app[SESSIONS].settings.route_names
     found = await asyncio.gather(*(_route_out(request, name) for name in names))
-    return _json(RoutesOut(routes=found))
+    return json_response(RoutesOut(routes=found))
 
 
 async def _route_out(request: web.Request, name: str) -> RouteOut:
@@ -638,8 +486,8 @@ async def set_route(request: web.Request) -> web.StreamResponse:
     They hold over a restart, until they are set again. Sessions stay where they are. Every backend
     that gets more than before must be ready, or nothing changes.
     """
-    principal, route = _admin(request), request.match_info["route"]
-    _check_running(request)
+    principal, route = administrator(request), request.match_info["route"]
+    check_running(request)
     given = await read(request, _route_in)
     wanted = [Share(name=one.name, weight=one.weight) for one in given.backends]
     sessions = request.app[SESSIONS]
@@ -651,13 +499,13 @@ async def set_route(request: web.Request) -> web.StreamResponse:
 
 
 def _route_in(body: bytes) -> RouteIn:
-    return _body(RouteIn, body)
+    return body_of(RouteIn, body)
 
 
 async def reset_route(request: web.Request) -> web.StreamResponse:
     """Let the shares of the configuration hold again for a route; for administrators."""
-    principal, route = _admin(request), request.match_info["route"]
-    _check_running(request)
+    principal, route = administrator(request), request.match_info["route"]
+    check_running(request)
     sessions = request.app[SESSIONS]
     shares = sessions.backends.shares
     await sessions.keep(shares.reset(sessions.journal, route, by=principal.name))
@@ -668,58 +516,37 @@ async def _changed_route(
     request: web.Request, route: str, notices: Sequence[str]
 ) -> web.StreamResponse:
     out = await _route_out(request, route)
-    return _json(ChangedRouteOut(**out.model_dump(), notices=list(notices)))
-
-
-def _integer(request: web.Request, name: str, default: int | None) -> int | None:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    number = _whole(text)
-    if number is None:
-        raise _invalid(f"`{name}` is a whole number, not `{text[:40]}`.")
-    return number
+    return json_response(ChangedRouteOut(**out.model_dump(), notices=list(notices)))
 
 
 def _limit(request: web.Request) -> int:
     """Return how many sessions a page is to have."""
-    limit = _integer(request, "limit", PAGE)
+    limit = integer(request, "limit", PAGE)
     if limit is None or not 1 <= limit <= MOST:
-        raise _invalid(f"`limit` is from 1 to {MOST}, not {limit}.")
+        raise invalid(f"`limit` is from 1 to {MOST}, not {limit}.")
     return limit
-
-
-def _whole(text: str) -> int | None:
-    # More digits do not fit into the journal's 64 bits.
-    if text.isascii() and text.isdigit() and len(text) <= 18:
-        return int(text)
-    return None
-
-
-def _invalid(message: str) -> ClientProtocolError:
-    return ClientProtocolError(message)
 
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
     """List the key's sessions, newest first; `state`, `failed`, `route`, `name`, `limit` and
     `before` narrow and page. An administrator gets those of every owner; `all` refuses everybody
     else."""
-    principal, settings = _principal(request), request.app[SESSIONS].settings
-    every = _yes(request, "all", default=administers(principal, settings))
+    principal, settings = principal_of(request), request.app[SESSIONS].settings
+    every = yes(request, "all", default=administers(principal, settings))
     if every:
         authorize_admin(principal, settings)
     states = request.query.getall("state", []) or None
     known = get_args(SessionOut.model_fields["state"].annotation)
     for state in states or ():
         if state not in known:
-            raise _invalid(f"`state` is one of {', '.join(known)}, not `{state[:40]}`.")
+            raise invalid(f"`state` is one of {', '.join(known)}, not `{state[:40]}`.")
     limit = _limit(request)
     rows = await request.app[SESSIONS].journal.sessions(
         owner=None if every else principal.name,
         route=request.query.get("route"),
         states=states or ("idle", "running", "paused", "ended"),
-        failed=_yes(request, "failed", default=False),
-        before=_integer(request, "before", None),
+        failed=yes(request, "failed", default=False),
+        before=integer(request, "before", None),
         named=request.query.get("name"),
         limit=limit,
     )
@@ -729,7 +556,7 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
         if row.owner != SHADOWS and (every or may_use(principal, row.route, settings))
     ]
     following = rows[-1].key if len(rows) == limit else None
-    return _json(SessionsOut(sessions=visible, next=following))
+    return json_response(SessionsOut(sessions=visible, next=following))
 
 
 def row_out(row: SessionRow) -> SessionOut:
@@ -751,7 +578,7 @@ def row_out(row: SessionRow) -> SessionOut:
 
 async def show_session(request: web.Request) -> web.StreamResponse:
     """Show one session: its state, legs, names and what is open in it."""
-    _, session = await _session(request, Action.READ)
+    _, session = await session_of(request, Action.READ)
     journal = request.app[SESSIONS].journal
     row = await journal.session(session.id)
     legs = await journal.legs(row.key)
@@ -759,7 +586,7 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     asked = open_in(row.id, session.state)
     out = detail_out(row, asked, session.queued(), legs, names, session.repairs)
     out.reconnecting_since = session.reconnecting_since
-    return _json(out)
+    return json_response(out)
 
 
 def detail_out(
@@ -819,18 +646,18 @@ async def delete_session(request: web.Request) -> web.StreamResponse:
     With `local=1`, and where the backend is no longer configured, the backend is not asked.
     """
     sessions = request.app[SESSIONS]
-    principal = _principal(request)
-    _check_running(request)
-    local = _yes(request, "local", default=False)
+    principal = principal_of(request)
+    check_running(request)
+    local = yes(request, "local", default=False)
     row: SessionRow | None = None
     try:
-        _, session = await _session(request, Action.CONTROL)
+        _, session = await session_of(request, Action.CONTROL)
     except DragomanError as error:
         if error.code is not ErrorCode.BACKEND_UNAVAILABLE:
             raise
         row = await sessions.journal.session(request.match_info["session"])
         # Its route may have left with the backend: then its owner may read it, and be rid of it.
-        _authorize_row(request, principal, row, Action.READ)
+        authorize_row(request, principal, row, Action.READ)
     else:
         if local:
             row = session.row
@@ -839,7 +666,7 @@ async def delete_session(request: web.Request) -> web.StreamResponse:
             await sessions.keep(work)
     if row is not None:
         await sessions.keep(sessions.erase(row))
-    return _json(DeletedOut(id=session.id if row is None else row.id))
+    return json_response(DeletedOut(id=session.id if row is None else row.id))
 
 
 @takes("small")
@@ -849,8 +676,8 @@ async def prune(request: web.Request) -> web.StreamResponse:
     One in which a turn or an interaction is open stays. Those of an administrator's key are
     everybody's.
     """
-    principal = _principal(request)
-    _check_running(request)
+    principal = principal_of(request)
+    check_running(request)
     given = await read(request, _prune_in)
     age = given.older_than_seconds
     limits = RetentionLimits(
@@ -860,10 +687,10 @@ async def prune(request: web.Request) -> web.StreamResponse:
     )
     if not limits:
         names = "`older_than_seconds`, `max_bytes` or `max_bytes_per_backend`"
-        raise _invalid(f"Say what is kept: {names}.")
+        raise invalid(f"Say what is kept: {names}.")
     # As for reading: a route that has left the configuration holds up nobody's pruning.
     may = _reader(principal, request.app[SESSIONS].settings)
-    owner, sessions = _owner(request, principal), request.app[SESSIONS]
+    owner, sessions = owner_of(request, principal), request.app[SESSIONS]
 
     async def work() -> list[ExpiredSession]:
         gone = await sessions.prune(limits, owner=owner, may=may, dry_run=given.dry_run)
@@ -872,7 +699,7 @@ async def prune(request: web.Request) -> web.StreamResponse:
                 _log.info("sessions of `%s` pruned by `%s`: %d", name, principal.name, count)
         return gone
 
-    return _json(pruned_out(await sessions.keep(work()), dry_run=given.dry_run))
+    return json_response(pruned_out(await sessions.keep(work()), dry_run=given.dry_run))
 
 
 def _reader(principal: Principal, settings: Settings) -> Callable[[SessionRow], bool]:
@@ -889,7 +716,7 @@ def _reader(principal: Principal, settings: Settings) -> Callable[[SessionRow], 
 
 
 def _prune_in(body: bytes) -> PruneIn:
-    return _body(PruneIn, body)
+    return body_of(PruneIn, body)
 
 
 def pruned_out(gone: Sequence[ExpiredSession], *, dry_run: bool) -> PrunedOut:
@@ -908,16 +735,11 @@ def pruned_out(gone: Sequence[ExpiredSession], *, dry_run: bool) -> PrunedOut:
     return PrunedOut(dry_run=dry_run, sessions=sessions)
 
 
-def _check_running(request: web.Request) -> None:
-    if request.app[SESSIONS].stopping:
-        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
-
-
 async def list_interactions(request: web.Request) -> web.StreamResponse:
     """List the open interactions of the key's sessions, oldest session first; for an administrator
     of everybody's."""
-    principal = _principal(request)
-    owner = _owner(request, principal)
+    principal = principal_of(request)
+    owner = owner_of(request, principal)
     sessions = request.app[SESSIONS]
     settings = request.app[SESSIONS].settings
     rows: list[SessionRow] = []
@@ -939,7 +761,7 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
     async with aclosing(request.app[TURNS].of(_looked_into(sessions, visible))) as found:
         async for session in found:
             out += open_in(session.id, session.state)
-    return _json(InteractionsOut(interactions=out))
+    return json_response(InteractionsOut(interactions=out))
 
 
 async def _looked_into(sessions: Sessions, ids: Sequence[str]) -> AsyncGenerator[Session]:
@@ -960,22 +782,22 @@ async def plan_migration(request: web.Request) -> web.StreamResponse:
     NDJSON: lines with how many sessions were read so far, and a last one with the plan. A body that
     breaks off says why in its last line.
     """
-    _admin(request)
+    administrator(request)
     names = [request.query.get(name, "") for name in ("from", "to")]
     if not all(names):
-        raise _invalid("`from` and `to` name the two backends.")
+        raise invalid("`from` and `to` name the two backends.")
     source, target = named(request.app[SESSIONS].settings, *names)
     checked = await request.app[SESSIONS].backends.readiness.check(target)
-    body = _Events(request, sse=False)
+    body = LineStream(request, sse=False)
     work = _write_plan(request, Planner(source, target, checked), body)
-    return await _streamed(request, body, work)
+    return await streamed(request, body, work)
 
 
-async def _write_plan(request: web.Request, planner: Planner, body: _Events) -> None:
+async def _write_plan(request: web.Request, planner: Planner, body: LineStream) -> None:
     sessions = request.app[SESSIONS]
     async with aclosing(request.app[TURNS].of(planner.read(sessions.journal))) as read:
         async for count in read:
-            _check_running(request)
+            check_running(request)
             await body.write(PlanLineOut(read=count).line())
     await body.write(PlanLineOut(plan=planner.plan()).line())
 
@@ -983,47 +805,47 @@ async def _write_plan(request: web.Request, planner: Planner, body: _Events) -> 
 async def list_movable(request: web.Request) -> web.StreamResponse:
     """List the sessions of everybody that are on the backend `from`, newest first; for
     administrators."""
-    _admin(request)
+    administrator(request)
     backend = request.query.get("from", "")
     if request.app[SESSIONS].settings.backend(backend) is None:
-        raise _invalid("`from` names the backend whose sessions are listed.")
+        raise invalid("`from` names the backend whose sessions are listed.")
     limit = _limit(request)
     rows = await request.app[SESSIONS].journal.sessions(
         backend=backend,
         states=MOVABLE,
-        before=_integer(request, "before", None),
+        before=integer(request, "before", None),
         limit=limit,
     )
     following = rows[-1].key if len(rows) == limit else None
     found = [row_out(row) for row in rows if row.owner != SHADOWS]
-    return _json(SessionsOut(sessions=found, next=following))
+    return json_response(SessionsOut(sessions=found, next=following))
 
 
 async def list_moved(request: web.Request) -> web.StreamResponse:
     """List the sessions of everybody whose last move was from the backend `from`, to `to`, or both;
     for administrators. With `since` it says how their turns went since then, of the sessions in
     which anything happened since `changed`."""
-    _admin(request)
+    administrator(request)
     sessions = request.app[SESSIONS]
     at, names = sessions.clock.now(), [request.query.get(name) for name in ("from", "to")]
     if not any(names):
-        raise _invalid("`from` or `to` names the backend that sessions left, or are at now.")
+        raise invalid("`from` or `to` names the backend that sessions left, or are at now.")
     for name in names:
         if name is not None and request.app[SESSIONS].settings.backend(name) is None:
             text = f"There is no backend `{name[:80]}`: name one of [[backends]]."
             raise DragomanError(text, code=ErrorCode.NOT_FOUND)
-    limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
+    limit = min(max(integer(request, "limit", PAGE) or 0, 1), MOST)
     rows = await sessions.journal.sessions(
         came_from=names[0],
         backend=names[1],
         states=MOVABLE,
-        before=_integer(request, "before", None),
+        before=integer(request, "before", None),
         limit=limit,
     )
     following = rows[-1].key if len(rows) == limit else None
-    changed = _integer(request, "changed", 0) or 0
+    changed = integer(request, "changed", 0) or 0
     changes = [row for row in rows if row.updated_at >= changed]
-    found = await moved_sessions(sessions.journal, changes, _integer(request, "since", None))
+    found = await moved_sessions(sessions.journal, changes, integer(request, "since", None))
     out = [
         MovedSessionOut(
             id=one.id,
@@ -1036,14 +858,14 @@ async def list_moved(request: web.Request) -> web.StreamResponse:
         )
         for one in found
     ]
-    return _json(MovedSessionsOut(at=at, sessions=out, next=following))
+    return json_response(MovedSessionsOut(at=at, sessions=out, next=following))
 
 
 @takes("small")
 async def move_session(request: web.Request) -> web.StreamResponse:
     """Let a session go on at another backend, between two turns; for administrators."""
-    principal = _admin(request)
-    _check_running(request)
+    principal = administrator(request)
+    check_running(request)
     given = await read(request, _move_in)
     sessions, name = request.app[SESSIONS], request.match_info["session"]
     work = move(
@@ -1054,26 +876,26 @@ async def move_session(request: web.Request) -> web.StreamResponse:
         by=principal.name,
         dry_run=given.dry_run,
     )
-    return _json(moved_out(await sessions.keep(work)))
+    return json_response(moved_out(await sessions.keep(work)))
 
 
 @takes("small")
 async def roll_back_session(request: web.Request) -> web.StreamResponse:
     """Let a session go on where it was before it last moved; for administrators."""
-    principal = _admin(request)
-    _check_running(request)
+    principal = administrator(request)
+    check_running(request)
     given = await read(request, _roll_back_in)
     sessions, name = request.app[SESSIONS], request.match_info["session"]
     work = roll_back(sessions, name, by=principal.name, dry_run=given.dry_run)
-    return _json(moved_out(await sessions.keep(work)))
+    return json_response(moved_out(await sessions.keep(work)))
 
 
 def _move_in(body: bytes) -> MoveIn:
-    return _body(MoveIn, body)
+    return body_of(MoveIn, body)
 
 
 def _roll_back_in(body: bytes) -> RollBackIn:
-    return _body(RollBackIn, body)
+    return body_of(RollBackIn, body)
 
 
 def moved_out(moved: MoveResult) -> MovedOut:
@@ -1094,16 +916,16 @@ def moved_out(moved: MoveResult) -> MovedOut:
 @takes("answer")
 async def answer(request: web.Request) -> web.StreamResponse:
     """Answer an open interaction; 202 means stored, what comes of it is in the events."""
-    principal, session = await _session(request, Action.ANSWER)
-    _check_running(request)
+    principal, session = await session_of(request, Action.ANSWER)
+    check_running(request)
     request_id = request.match_info["request"]
     given, submission = await read_submission(request, _answer_in)
     work = _answer(request, principal, session, request_id, given, submission)
-    return _json(AcceptedOut(command_id=await request.app[SESSIONS].keep(work)), 202)
+    return json_response(AcceptedOut(command_id=await request.app[SESSIONS].keep(work)), 202)
 
 
 def _answer_in(body: bytes) -> AnswerIn:
-    return _body(AnswerIn, body)
+    return body_of(AnswerIn, body)
 
 
 async def _answer(
@@ -1132,7 +954,7 @@ def _answer_of(session: Session, request_id: str, given: AnswerIn) -> AnswerInte
         decision=given.decision,
         scope=given.scope,
         reason=given.reason,
-        option_ids=tuple(given.option_ids),
+        option_ids=given.option_ids,
         text=given.text,
         skip=given.skip,
         sealed=None if given.sealed is None else Sealed(given.sealed.get_secret_value()),
@@ -1146,18 +968,18 @@ def _answer_of(session: Session, request_id: str, given: AnswerIn) -> AnswerInte
 
 async def withdraw(request: web.Request) -> web.StreamResponse:
     """Withdraw a message that waits for its turn; one that is on its way to the backend is not."""
-    principal, session = await _session(request, Action.WRITE)
-    _check_running(request)
+    principal, session = await session_of(request, Action.WRITE)
+    check_running(request)
     command_id = request.match_info["input"]
     await request.app[SESSIONS].keep(session.withdraw(command_id, by=principal.name))
-    return _json(WithdrawnOut(command_id=command_id))
+    return json_response(WithdrawnOut(command_id=command_id))
 
 
 @takes("small")
 async def settle(request: web.Request) -> web.StreamResponse:
     """Bring a session to rest whatever its backend says: the way out of one that is stuck."""
-    principal, session = await _session(request, Action.SETTLE)
-    _check_running(request)
+    principal, session = await session_of(request, Action.SETTLE)
+    check_running(request)
 
     async def work() -> bool:
         settled = await session.settle(by=principal.name)
@@ -1169,106 +991,25 @@ async def settle(request: web.Request) -> web.StreamResponse:
         return settled
 
     settled = await request.app[SESSIONS].keep(work())
-    return _json(SettledOut(id=session.id, settled=settled))
+    return json_response(SettledOut(id=session.id, settled=settled))
 
 
 async def migration_report(request: web.Request) -> web.StreamResponse:
     """Say how the shadows of a route, or of all, differ from the sessions that serve; for
     administrators."""
-    _admin(request)
+    administrator(request)
     sessions = request.app[SESSIONS]
     readiness, route = sessions.backends.readiness, request.query.get("route")
-    return _json(await report(sessions.journal, sessions.settings, readiness, route))
-
-
-def _body(model: type[B], body: bytes) -> B:
-    """Read a body. Nothing of it is quoted: it may hold a secret."""
-    try:
-        return model.model_validate(parse_json(body or b"{}"))
-    except JsonError as error:
-        raise _invalid(f"The body is not JSON: {error}.") from None
-    except ValidationError as error:
-        place, why = member(error.errors(include_url=False)[0], model)
-    what = f"`{'.'.join(map(str, place))[:80]}`" if place else "The body"
-    raise _invalid(f"{what}: {why}" + ("" if why.endswith("?") else "."))
-
-
-class _Events:
-    """The body of an event stream: NDJSON or SSE, prepared when the first bytes are known."""
-
-    def __init__(self, request: web.Request, *, sse: bool) -> None:
-        self.sse = sse
-        self._request = request
-        self._timeout = request.app[SESSIONS].settings.server.write_timeout_seconds
-        headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
-        self._whole = _runs_this(request)
-        self.response = web.StreamResponse(headers=headers)
-        self.response.content_type = "text/event-stream" if self.sse else "application/x-ndjson"
-
-    async def prepare(self) -> None:
-        """Send the head, if it is not sent: from here on there is no other status."""
-        if not self.response.prepared:
-            if self._request.transport is not None:
-                limit_unsent(self._request.transport)
-            await self.response.prepare(self._request)
-
-    async def write(self, data: bytes) -> None:
-        """Write, or give up a reader that has stalled.
-
-        Raises:
-            TimeoutError: the reader took nothing for too long.
-        """
-        await self.prepare()
-        await write(self.response, data, self._timeout)
-
-    def line(self, entry: Entry) -> bytes:
-        """Return an entry of the log."""
-        value = (entry if self._whole else entry.without_quote()).encode()
-        if self.sse:
-            return format_sse(value, event=entry.event.TYPE, id=str(entry.seq))
-        return value + b"\n"
-
-    def heartbeat(self) -> bytes:
-        """Return what readers skip."""
-        return b":\n\n" if self.sse else b"\n"
-
-    def failure(self, error: DragomanError) -> bytes:
-        """Return the last line of a body that breaks off."""
-        tell_quote(error)
-        value = format_json(_failure(error, whole=self._whole).model_dump(mode="json"))
-        return format_sse(value, event="error") if self.sse else value + b"\n"
-
-
-def _check_there(request: web.Request) -> None:
-    """Check that somebody is there to be answered.
-
-    Raises:
-        ConnectionError: the connection is gone.
-    """
-    transport = request.transport
-    if transport is None or transport.is_closing():
-        raise ConnectionResetError
+    return json_response(await report(sessions.journal, sessions.settings, readiness, route))
 
 
 def _after(request: web.Request) -> int:
     """Return the seq to go on from: an EventSource that reconnects repeats its first URL, and says
     in a header how far it got.
     """
-    last = _whole(request.headers.get("Last-Event-ID", ""))
-    after = _integer(request, "after", 0)
+    last = whole(request.headers.get("Last-Event-ID", ""))
+    after = integer(request, "after", 0)
     return (after or 0) if last is None else last
-
-
-def _yes(request: web.Request, name: str, *, default: bool) -> bool:
-    match request.query.get(name):
-        case None:
-            return default
-        case "1" | "true":
-            return True
-        case "0" | "false":
-            return False
-        case other:
-            raise _invalid(f"`{name}` is 1 or 0, not `{other[:40]}`.")
 
 
 @reads
@@ -1278,32 +1019,12 @@ async def events(request: web.Request) -> web.StreamResponse:
     With `follow=1`, the default of SSE, the stream goes on live until the session ends. SSE ids are
     seqs, and `Last-Event-ID` goes before `after`. A body that breaks off says why in its last line.
     """
-    _, session = await _session(request, Action.READ)
+    _, session = await session_of(request, Action.READ)
     after = _after(request)
-    body = _Events(request, sse="text/event-stream" in request.headers.get("Accept", ""))
-    follow = _yes(request, "follow", default=body.sse)
+    body = LineStream(request, sse="text/event-stream" in request.headers.get("Accept", ""))
+    follow = yes(request, "follow", default=body.sse)
     work = _write_events(request, session, after, body, follow=follow)
-    return await _streamed(request, body, work)
-
-
-async def _streamed(
-    request: web.Request, body: _Events, work: Awaitable[None]
-) -> web.StreamResponse:
-    """Let `work` write a body, and end it so that its reader knows whether it is whole."""
-    try:
-        await work
-        await body.prepare()
-    except DragomanError as error:
-        if not body.response.prepared:
-            raise
-        await body.write(body.failure(error))
-    except TimeoutError:
-        if request.transport is not None:
-            # A clean end would look as if there were no more.
-            request.transport.abort()
-        return body.response
-    await body.response.write_eof()
-    return body.response
+    return await streamed(request, body, work)
 
 
 @reads
@@ -1314,21 +1035,21 @@ async def archive(request: web.Request) -> web.StreamResponse:
     It is refused while anything is under way in the session. The archive holds the session's secret
     and all that was said. A body that breaks off says why in its last line.
     """
-    principal = _admin(request)
+    principal = administrator(request)
     sessions = request.app[SESSIONS]
     async with request.app[PACKING]:
         # Who has left while others were before it gets none.
-        _check_there(request)
+        check_there(request)
         packed = await pack(sessions.journal, request.match_info["session"])
     _log.info("session `%s` is exported by `%s`", packed.head.row.id, principal.name)
-    body = _Events(request, sse=False)
+    body = LineStream(request, sse=False)
 
     async def write() -> None:
         async with aclosing(request.app[TURNS].of(packed.lines())) as pieces:
             async for lines in pieces:
                 await body.write(lines)
 
-    return await _streamed(request, body, write())
+    return await streamed(request, body, write())
 
 
 # The largest session of an archive: it is never in memory.
@@ -1339,15 +1060,15 @@ async def import_session(request: web.Request) -> web.StreamResponse:
     `owner` is the key that it belongs to here, else that of the archive; `backend`, as `OLD=NEW`,
     how a backend is called here, which must be ready. With `dry_run` nothing is stored.
     """
-    principal = _admin(request)
-    _check_running(request)
+    principal = administrator(request)
+    check_running(request)
     owner = request.query.get("owner")
     if owner is not None and not is_name(owner):
-        raise _invalid(f"`owner` is the name of a key, not `{owner[:40]}`.")
+        raise invalid(f"`owner` is the name of a key, not `{owner[:40]}`.")
     wishes = Wishes(
         owner=owner,
         backends=dict(_renamed(request)),
-        dry_run=_yes(request, "dry_run", default=False),
+        dry_run=yes(request, "dry_run", default=False),
     )
     sessions = request.app[SESSIONS]
     for name in set(wishes.backends.values()):
@@ -1364,7 +1085,7 @@ async def import_session(request: web.Request) -> web.StreamResponse:
         lines = lines_of(read_pieces(request))
         done = await unpack(sessions.journal, request.app[SESSIONS].settings, lines, wishes)
     _log.info("session `%s` is %s by `%s`", done.id, done.status, principal.name)
-    return _json(imported_out(done))
+    return json_response(imported_out(done))
 
 
 def imported_out(done: ImportResult) -> ImportedOut:
@@ -1376,12 +1097,12 @@ def _renamed(request: web.Request) -> Iterator[tuple[str, str]]:
     for text in request.query.getall("backend", []):
         old, _, new = text.partition("=")
         if not (is_name(old) and is_name(new)):
-            raise _invalid(f"`backend` is `OLD=NEW`, not `{text[:40]}`.")
+            raise invalid(f"`backend` is `OLD=NEW`, not `{text[:40]}`.")
         yield old, new
 
 
 async def _write_events(
-    request: web.Request, session: Session, after: int, body: _Events, *, follow: bool
+    request: web.Request, session: Session, after: int, body: LineStream, *, follow: bool
 ) -> None:
     sessions = request.app[SESSIONS]
     while True:
@@ -1423,26 +1144,6 @@ async def _stored(journal: Journal, session: Session, after: int) -> AsyncGenera
                 some, size = [], 0
         if some:
             yield some
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One route of this API, and what the OpenAPI document says of it.
-
-    `answer` is None for a stream: of events, or of the lines of an archive where `archive` says
-    that these are what it gives, and not what it takes. With `lines` `answer` is what each line of
-    a body is. `query` has the JSON schema of each parameter.
-    """
-
-    method: str
-    path: str
-    handler: Handler
-    answer: type[BaseModel] | None
-    status: int = 200
-    body: type[BaseModel] | None = None
-    query: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    lines: bool = False
-    archive: Literal["gives", "takes"] | None = None
 
 
 _COUNT = {"type": "integer", "minimum": 0}
@@ -1654,7 +1355,7 @@ async def document(request: web.Request) -> web.StreamResponse:
 
 async def unknown(request: web.Request) -> web.StreamResponse:
     """Answer a path that is not one of ours, or a method that a path does not have."""
-    _principal(request)
+    principal_of(request)
     asked = [KnownPath(endpoint.method, f"/api/v1{endpoint.path}") for endpoint in ENDPOINTS]
     if allowed := fitting(asked, request.path):
         raise DragomanError(

@@ -37,7 +37,7 @@ from adapters.model.base import Response
 from adapters.registry import DIALECTS, faces
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from proxy import __version__
-from proxy.control.control import guarded
+from proxy.control.api import guarded
 from proxy.entry.entry import routes_shown, to_web
 from proxy.entry.keys import SESSIONS
 from proxy.faces.misdirected import of_path

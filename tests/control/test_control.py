@@ -18,13 +18,12 @@ from adapters.model.events import MAIN, Entry, InteractionRequested, Option
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.errors import JournalUnavailable
 from proxy.control import control
+from proxy.control.api import STATUS, ErrorOut
 from proxy.control.control import (
     ENDPOINTS,
-    STATUS,
     AcceptedOut,
     AnswerIn,
     BackendsOut,
-    ErrorOut,
     InteractionsOut,
     SessionDetailOut,
     SessionsOut,

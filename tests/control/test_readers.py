@@ -16,7 +16,7 @@ from adapters.model import events as ev
 from adapters.model.events import MAIN, Entry
 from proxy.archives import packing
 from proxy.base.rows import Chunk
-from proxy.control import control
+from proxy.control import api, control
 from tests.support.proxied import Proxied, proxied
 from tests.support.waiting import SOON_S, until
 from tests.test_turns import Rounds
@@ -115,13 +115,13 @@ async def test_in_one_round_a_few_readers_are_given_their_next_piece(
 ) -> None:
     session_id = await long_session(dragoman)
     rounds, made = Rounds(), Counter[int]()
-    line = control._Events.line
+    line = api.LineStream.line
 
     def counted(self: Any, entry: Entry) -> bytes:
         made[rounds.number] += 1
         return line(self, entry)
 
-    monkeypatch.setattr(control._Events, "line", counted)
+    monkeypatch.setattr(api.LineStream, "line", counted)
     last = (await dragoman.session(session_id)).last_seq
     with asking(dragoman, path.format(session_id), Accept=accept):
         await until(lambda: made.total() == READERS * last, 3 * SOON_S)

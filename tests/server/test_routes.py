@@ -13,7 +13,8 @@ from adapters.wire.errors import ErrorCode
 from proxy.base.errors import JournalUnavailable
 from proxy.cli import printing
 from proxy.config.settings import KeySettings
-from proxy.control.control import ChangedRouteOut, ErrorOut, RoutesOut
+from proxy.control.api import ErrorOut
+from proxy.control.control import ChangedRouteOut, RoutesOut
 from proxy.scripted.faults import Status
 from tests.support.dragoman import Backend, Dragoman, Start, starts
 from tests.support.engine_client import EngineClient
