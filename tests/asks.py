@@ -62,6 +62,9 @@ def _examples() -> dict[tuple[str, str], Ask]:
 OPEN = {
     "": "is a base URL, which says what it is",
     "/": "says what the server is, or is a base URL",
+    "/ui": "leads to the page",
+    "/ui/": "is the page, the same for everybody",
+    "/ui/{file}": "is a file of the page, the same for everybody",
     "/healthz": "says that the process lives",
     "/readyz": "says that it takes work",
     "/api/v1/openapi.json": "is the same for everybody",
@@ -111,7 +114,12 @@ def posted(dialect: str) -> str:
     return next(route.path for route in faces()[dialect].routes if isinstance(route.does, Submit))
 
 
-NAMES: Mapping[str, str] = {"session": "dgs_0", "request": "r-1", "agent": "engine"}
+NAMES: Mapping[str, str] = {
+    "session": "dgs_0",
+    "request": "r-1",
+    "agent": "engine",
+    "file": "app.js",
+}
 """What stands for the names in a path where there is nothing better; `{route}` has no such."""
 
 OTHER = "x-1"

@@ -57,6 +57,7 @@ BUDGETS = (
     Budget("migration", 1_700, ("proxy/migration",)),
     Budget("control API", 1_500, ("proxy/control",)),
     Budget("faces", 1_500, ("proxy/faces",)),
+    Budget("page", 150, ("proxy/ui",)),
     Budget("application", 450, ("proxy/app",)),
     Budget("setting hooks up", 1_700, ("proxy/hooks/setup",)),
     Budget("hooks of Hermes", 700, ("proxy/hooks",)),

@@ -1,9 +1,9 @@
 """Builds the aiohttp application: which path is served by whom.
 
 `/as/{dialect}/to/{route}` is the base URL of a frontend, below it come exactly the paths of its
-dialect. Beside it there are `/healthz`, `/readyz`, `/metrics` and `/api/v1`, and nothing else. A
-listener serves one dialect and route at the root of its own port. Base URLs and `/` say what they
-are to people who open them in a browser.
+dialect. Beside it there are `/healthz`, `/readyz`, `/metrics`, `/api/v1` and the page `/ui/`, and
+nothing else. A listener serves one dialect and route at the root of its own port. Base URLs and `/`
+say what they are to people who open them in a browser.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from proxy.faces.table import add_astray, add_face
 from proxy.http.loopback import foreign_name
 from proxy.http.malformed import NO_HTTP, is_text
 from proxy.sessions.sessions import Sessions
+from proxy.ui import ui
 
 
 def _base(sessions: Sessions) -> web.Application:
@@ -114,6 +115,8 @@ def create_app(sessions: Sessions) -> web.Application:
     for path in ("/api", "/api/{tail:.*}"):
         app.router.add_route("*", path, api.guarded(_below_api))
     addresses.add_routes(app)
+    if sessions.settings.server.ui:
+        ui.add_routes(app)
     deliveries.add_routes(app)
     for dialect in faces():
         add_face(app, dialect, f"/as/{dialect}/to/{{route}}")

@@ -281,6 +281,7 @@ class ServerSettings(Table):
     max_bodies_bytes: Annotated[Size, Field(ge=0)] = 256 * 2**20
     # The largest body comes in time over 5 Mbit/s.
     body_timeout_seconds: Seconds = 60.0
+    ui: bool = True
 
     @property
     def address(self) -> Address:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import html
 import re
 from collections.abc import Iterator, Sequence
 
@@ -42,6 +43,7 @@ from proxy.entry.entry import routes_shown, to_web
 from proxy.entry.keys import SESSIONS
 from proxy.faces.misdirected import of_path
 from proxy.http.auth import HOW_A_KEY_IS_SENT
+from proxy.ui.ui import SECURITY, UI
 
 _KEY = f"A frontend sends its key as {HOW_A_KEY_IS_SENT}."
 
@@ -135,7 +137,20 @@ async def _root(request: web.Request) -> web.Response:
     if request.app[SESSIONS].keys:
         lines.append(_KEY)
     lines.append("The control API is described in `/api/v1/openapi.json`.")
+    if request.app[SESSIONS].settings.server.ui:
+        lines += ["", f"A page that shows sessions is at {origin}{UI}"]
+        if "text/html" in request.headers.get("Accept", ""):
+            return _for_browsers(lines, f"{origin}{UI}")
     return to_web(_page(*lines))
+
+
+def _for_browsers(lines: Sequence[str], page: str) -> web.Response:
+    """Return the same lines with a link to the page."""
+    link = f'<a href="{UI}">{html.escape(page)}</a>'
+    text = html.escape("\n".join(lines)).replace(html.escape(page), link)
+    body = f'<!doctype html>\n<html lang="en"><title>Dragoman</title>\n<pre>{text}\n</pre></html>\n'
+    headers = {**SECURITY, "Cache-Control": "no-store"}
+    return web.Response(text=body, content_type="text/html", headers=headers)
 
 
 def add_routes(app: web.Application) -> None:
