@@ -11,8 +11,9 @@ import { clock, count, Frame, gist, Json, typeOf } from "./text.js";
 const ROW = 30;
 const SPARE = 6;
 
-/** The lines of a log; `dialects` are those to choose from, `start` is the seq to begin at, 0 for the end. */
-export function Columns({ source, dialects, dialect, choose, start = 0, selected, select, tools }) {
+/** The lines of a log. `dialects` are those to choose from, `selected` is the seq of the line that is shown in full,
+ * 0 for none: then the end is followed. `repairs` says how often each rule was used. */
+export function Columns({ source, dialects, dialect, choose, selected, select, repairs = {}, tools }) {
   const log = useMemo(() => new LogWindow(source), [source]);
   const raw = useMemo(
     () => log.beside(async (...range) => (source.raw ? source.raw(...range) : { frames: [], next: null }), (frame) => frame.seqs),
@@ -28,11 +29,16 @@ export function Columns({ source, dialects, dialect, choose, start = 0, selected
   log.version.value, raw.version.value, shown.version.value;
 
   useEffect(() => {
-    log.live.value = !start;
-    log.open(start || undefined).then(() => start && goto(start));
+    log.live.value = !selected;
+    log.open(selected || undefined).then(() => selected && goto(selected));
     log.follow();
     return () => log.close();
   }, [log]);
+  useEffect(() => {
+    if (!selected || !log.entries.length) return;
+    log.live.value = false;
+    goto(selected);
+  }, [selected]);
 
   // The end stays in view while it is followed, and what is in view stays where it is otherwise.
   const anchor = useRef(log.first);
@@ -88,18 +94,14 @@ export function Columns({ source, dialects, dialect, choose, start = 0, selected
     if (event.target !== box.current) return;
     const page = Math.max(1, Math.floor(box.current.clientHeight / ROW) - 1);
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page }[event.key];
-    if (step) (log.live.value = false), goto((selected || log.end + 1) + step);
-    else if (event.key === "Home") (log.live.value = false), goto(1);
+    if (step) goto((selected || log.end + 1) + step);
+    else if (event.key === "Home") goto(1);
     else if (event.key === "End") goto(log.last);
     else if (event.key === " ") pause();
     else return;
     event.preventDefault();
   }
 
-  const pick = (seq) => {
-    log.live.value = false;
-    select(seq);
-  };
   const entry = selected ? log.at(selected) : null;
   const [from, to] = view;
   const following = log.live.value && Boolean(source.follow);
@@ -119,13 +121,11 @@ export function Columns({ source, dialects, dialect, choose, start = 0, selected
             min="1"
             max=${log.last}
             value=${selected || ""}
-            onChange=${(event) => ((log.live.value = false), goto(Number(event.target.value)))}
+            onChange=${(event) => goto(Number(event.target.value))}
         /></label>
         <span class="muted small grow" role="status"
           >${count(log.last)} events${missed > 0 && !following ? `, ${count(missed)} after these` : ""}
-          ${log.failed.value && html`<span class="error"> ${log.failed.value}</span>`}
-          ${shown.failed.value && html`<span class="error"> ${shown.failed.value}</span>`}
-          ${raw.failed.value && html`<span class="error"> ${raw.failed.value}</span>`}</span
+          ${[...new Set([log, shown, raw].map((one) => one.failed.value))].map((why) => why && html` <span class="error">${why}</span>`)}</span
         >
         ${tools}
       </div>
@@ -135,7 +135,7 @@ export function Columns({ source, dialects, dialect, choose, start = 0, selected
         min="1"
         max=${Math.max(1, log.last)}
         value=${selected || log.end}
-        onChange=${(event) => ((log.live.value = false), goto(Number(event.target.value)))}
+        onChange=${(event) => goto(Number(event.target.value))}
       />
       <div class="heads grid3">
         <span class="raw">${source.raw ? "Backend, raw" : "Backend"}</span><span class="event">Canonical event</span>
@@ -169,7 +169,7 @@ export function Columns({ source, dialects, dialect, choose, start = 0, selected
                   shown=${shown.of(one.seq)}
                   picked=${one.seq === selected}
                   of=${log.last}
-                  pick=${pick}
+                  pick=${select}
                 />`,
             )}
         </div>
@@ -177,7 +177,7 @@ export function Columns({ source, dialects, dialect, choose, start = 0, selected
       ${!log.entries.length && html`<p class="muted">${log.last ? "Loading…" : "Nothing has happened yet."}</p>`}
     </section>
     ${entry
-      ? html`<${Selected} entry=${entry} raw=${raw.of(selected)} shown=${shown.of(selected)} dialect=${dialect} source=${source} />`
+      ? html`<${Selected} entry=${entry} raw=${raw.of(selected)} shown=${shown.of(selected)} dialect=${dialect} source=${source} repairs=${repairs} />`
       : html`<p class="muted">Choose a line: with the mouse, or with the arrow keys.</p>`}
   `;
 }
@@ -198,7 +198,7 @@ function Line({ entry, top, raw, shown, picked, of, pick }) {
     onClick=${() => pick(seq)}
   >
     <span class="raw cell">
-      ${first ? (begun ? html`<b>${typeOf(first.text)}</b> <i>#${first.number}</i>` : html`<i>〃 #${first.number}</i>`) : raw && html`<i class="muted">–</i>`}
+      ${first ? (begun ? html`<b>${typeOf(first.text)}</b> <i>#${first.number}</i>` : html`<i>└ #${first.number}</i>`) : raw && html`<i class="muted">–</i>`}
     </span>
     <span class="cell"
       ><i>${seq}</i> <b class="event">${event.type}</b>${event.synthetic && html` <span class="pill warn">added</span>`} ${said}</span
@@ -209,8 +209,8 @@ function Line({ entry, top, raw, shown, picked, of, pick }) {
   </div>`;
 }
 
-function Selected({ entry, raw, shown, dialect, source }) {
-  const { event, seq, at, repair } = entry;
+function Selected({ entry, raw, shown, dialect, source, repairs }) {
+  const { event, seq, at } = entry;
   const { native } = event;
   const [copied, setCopied] = useState(false);
   useEffect(() => setCopied(false), [seq]);
@@ -232,9 +232,9 @@ function Selected({ entry, raw, shown, dialect, source }) {
     <article class="card stack">
       <h2 class="event">Canonical: ${event.type}</h2>
       <p class="small">
-        seq ${seq} · <time>${clock(at)}</time>${event.synthetic &&
-        html` · <span class="pill warn">added by Dragoman</span>${repair && html` <code>${repair.rule}</code> ${repair.why}`}`}
+        seq ${seq} · <time>${clock(at)}</time>${event.synthetic && html` · <span class="pill warn">added by Dragoman</span>`}
       </p>
+      <${Repair} event=${event} repairs=${repairs} />
       <${Json} value=${event} />
       ${line && html`<div class="row"><button onClick=${copy}>${copied ? "Copied" : "Copy as curl"}</button></div>`}
     </article>
@@ -245,6 +245,33 @@ function Selected({ entry, raw, shown, dialect, source }) {
       ${shown && !shown.length && html`<p class="muted small">Frontends of ${dialect} are shown nothing for this event.</p>`}
     </article>
   </section>`;
+}
+
+/** The rules by which the normalizer adds events, by what they add. */
+const ADDS = {
+  "turn.started": ["open-turn"],
+  "turn.ended": ["end-previous-turn", "end-open-turn"],
+  "turn.resumed": ["resume", "answered-pause"],
+  "turn.paused": ["pause-again"],
+  "step.started": ["open-step"],
+  "step.ended": ["close-step"],
+  "text.completed": ["close-block", "long-block"],
+  "reasoning.completed": ["close-block", "long-block"],
+  "text.delta": ["missing-delta"],
+  "reasoning.delta": ["missing-delta"],
+  "tool.called": ["result-without-call"],
+  "tool.returned": ["abandoned-call"],
+  "interaction.resolved": ["left-interaction"],
+  "input.settled": ["echo-settles"],
+  "session.updated": ["session-started-again"],
+  "error.reported": ["unrepaired"],
+};
+
+/** Which repair an event is: its text was mended, or it was added by a rule that this log has used. */
+function Repair({ event, repairs }) {
+  const rules = event.extra?.repaired ? ["text-differs"] : event.synthetic ? (ADDS[event.type] ?? []).filter((rule) => repairs[rule]) : [];
+  if (rules.length) return html`<p class="small">Repair: ${rules.map((rule, at) => html`${at ? " or " : ""}<code>${rule}</code>`)}</p>`;
+  return event.synthetic && event.native && html`<p class="small">The codec of ${event.native.dialect} concluded it; no frame says so.</p>`;
 }
 
 const made = ({ type, synthetic, face }) =>

@@ -7,6 +7,7 @@
  */
 import { signal } from "../html.js";
 
+const FIRST = 100;
 const PIECE = 500;
 const MOST = 3000;
 const FLUSH_MS = 120;
@@ -50,8 +51,8 @@ export class LogWindow {
 
   /** Show the window around a seq, or the end. */
   async open(seq = this.last) {
-    const after = Math.max(0, Math.min(seq, this.last) - Math.floor(PIECE / 2) - 1);
-    const found = await this.#read(Math.min(after, Math.max(0, this.last - PIECE)), PIECE);
+    const after = Math.max(0, Math.min(seq - FIRST / 2, this.last - FIRST));
+    const found = await this.#read(after, FIRST);
     if (found) this.#set(found);
   }
 
@@ -142,6 +143,8 @@ class Beside {
   #chunks = new Map();
   #busy = false;
   #wanted = null;
+  #refused = false;
+  #again = 0;
 
   constructor(log, read, place) {
     Object.assign(this, { log, read, place });
@@ -155,7 +158,7 @@ class Beside {
   /** Say which seqs are looked at; what is missing of them is read, one piece at a time. */
   want(first, last) {
     this.#wanted = [first, last];
-    if (!this.#busy) this.#work();
+    if (!this.#busy && !this.#refused && performance.now() >= this.#again) this.#work();
   }
 
   async #work() {
@@ -178,6 +181,9 @@ class Beside {
         this.version.value++;
       } catch (error) {
         this.failed.value = error.message;
+        // What the key may not see it will not see the next time either.
+        this.#refused = error.status >= 400 && error.status < 500;
+        this.#again = performance.now() + 2000;
         break;
       }
       // The end of a fast log moves on while it is looked at.

@@ -1,6 +1,7 @@
 /** What the mapping tables of the dialects say of an event, and how faithfully it crosses. */
 import { get } from "../api.js";
 import { html, signal, useEffect } from "../html.js";
+import { Words } from "./text.js";
 
 const tables = signal({});
 
@@ -38,7 +39,7 @@ function Rows({ own, fields, name, fidelity, becomes }) {
   const line = (row) =>
     html`<li>
       <code>${qualified(row, row[name])}</code> <${Fidelity} is=${row[fidelity]} />
-      <span class="small"> ${becomes(row)}${row.why ? `: ${row.why}` : ""}</span>
+      <span class="small"> <${Words} text=${`${becomes(row)}${row.why ? `: ${row.why}` : ""}`} /></span>
     </li>`;
   return html`<ul class="mapping">
       ${own.map(line)}

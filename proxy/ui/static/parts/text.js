@@ -16,6 +16,9 @@ export function Json({ value }) {
   return html`<pre class="json">${parts.map((part, at) => (at % 2 ? html`<span class="name">${part}</span>` : part))}</pre>`;
 }
 
+/** Words in which what stands between backticks is code. */
+export const Words = ({ text }) => text.split(/`([^`]+)`/).map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+
 /** The fields of a frame: of SSE its `event`, `id` and `data`, of NDJSON `data` alone. */
 export function fields(text) {
   const found = { data: [] };

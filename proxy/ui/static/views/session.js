@@ -1,5 +1,5 @@
 /** One session in three columns. */
-import { ApiError, curl, download, get, lines } from "../api.js";
+import { curl, download, get, lines } from "../api.js";
 import { html, useEffect, useState } from "../html.js";
 import { Columns } from "../parts/columns.js";
 import { bytes, State } from "../parts/text.js";
@@ -47,18 +47,9 @@ export default function Session({ name, query }) {
     (async () => {
       const [found, known] = await Promise.all([load(), get("/dialects", { signal: stop.signal })]);
       const names = known.dialects.filter((one) => one.frontends).map((one) => one.name);
-      const leg = found.legs.at(-1);
       setDialects(names);
       setDialect(names.find((one) => one === query.get("as")) ?? names.find((one) => one === found.dialect) ?? names[0]);
-      const own = sourceOf(found);
-      // Raw frames are for administrators: everybody else sees two columns.
-      try {
-        if (found.last_seq) await own.raw(0, 1);
-      } catch (error) {
-        if (!(error instanceof ApiError) || error.status !== 403) throw error;
-        delete own.raw;
-      }
-      setSource({ ...own, leg });
+      setSource(sourceOf(found));
     })().catch((error) => stop.signal.aborted || setFailed(error.message));
     const timer = setInterval(() => document.hidden || load().catch(() => {}), 2000);
     return () => (stop.abort(), clearInterval(timer));
@@ -90,8 +81,8 @@ export default function Session({ name, query }) {
       dialects=${dialects}
       dialect=${dialect}
       choose=${setDialect}
-      start=${Number(query.get("seq")) || 0}
       selected=${selected}
+      repairs=${session.repairs}
       select=${select}
       tools=${tools}
     />
