@@ -46,6 +46,7 @@ from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, SessionRow
 from proxy.base.turns import RoundRobin
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
+from proxy.control import dialects
 from proxy.control.api import (
     VERSION,
     ApiModel,
@@ -1151,6 +1152,7 @@ _YES = {"enum": ["0", "1", "false", "true"]}
 
 ENDPOINTS = (
     Endpoint("GET", "/backends", backends, BackendsOut),
+    *dialects.ENDPOINTS,
     Endpoint("GET", "/routes", list_routes, RoutesOut),
     Endpoint("PUT", "/routes/{route}", set_route, ChangedRouteOut, body=RouteIn),
     Endpoint("DELETE", "/routes/{route}", reset_route, ChangedRouteOut),
