@@ -87,6 +87,7 @@ ASKS: dict[tuple[str, str], Ask] = {
 ADMINS_ONLY = frozenset(
     {
         ("GET", "/api/v1/sessions/{session}/archive"),
+        ("GET", "/api/v1/sessions/{session}/frames"),
         ("POST", "/api/v1/sessions/{session}/move"),
         ("POST", "/api/v1/sessions/{session}/rollback"),
     }

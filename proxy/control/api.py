@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from aiohttp import web
@@ -22,9 +22,11 @@ from adapters.wire.framing.sse import format_sse
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.rows import SessionRow
+from proxy.base.turns import RoundRobin
 from proxy.config.complaints import member
 from proxy.entry.entry import admitted, tell_quote
 from proxy.entry.keys import SESSIONS
+from proxy.fanout.hub import entry_of
 from proxy.fanout.streams import limit_unsent, write
 from proxy.http.auth import (
     Principal,
@@ -34,6 +36,7 @@ from proxy.http.auth import (
     authorize_action,
     authorize_admin,
 )
+from proxy.journal.base import Journal
 from proxy.session import Session
 
 _log = logging.getLogger(__name__)
@@ -41,6 +44,14 @@ _log = logging.getLogger(__name__)
 VERSION = 1
 """The version of this API's JSON."""
 
+PAGE = 100
+"""What a page has unless asked otherwise: sessions, or events."""
+
+MOST = 10 * PAGE
+"""What the longest page has."""
+
+TURNS = web.AppKey("turns", RoundRobin)
+"""The turns of those who read logs."""
 
 STATUS: dict[ErrorCode, int] = {
     ErrorCode.UNAUTHORIZED: 401,
@@ -220,6 +231,14 @@ def integer(request: web.Request, name: str, default: int | None) -> int | None:
     return number
 
 
+def limit_of(request: web.Request) -> int:
+    """Return how much a page is to have."""
+    limit = integer(request, "limit", PAGE)
+    if limit is None or not 1 <= limit <= MOST:
+        raise invalid(f"`limit` is from 1 to {MOST}, not {limit}.")
+    return limit
+
+
 def whole(text: str) -> int | None:
     # More digits do not fit into the journal's 64 bits.
     if text.isascii() and text.isdigit() and len(text) <= 18:
@@ -292,6 +311,26 @@ class LineStream:
         tell_quote(error)
         value = format_json(failure_of(error, whole=self._whole).model_dump(mode="json"))
         return format_sse(value, event="error") if self.sse else value + b"\n"
+
+
+async def stored_entries(
+    journal: Journal, session: Session, after: int
+) -> AsyncGenerator[list[Entry]]:
+    """Yield the stored entries after a seq, a few at a time."""
+    # Little is read at once: the reader may take nothing for a long time.
+    async for chunk in journal.scan(session.row.key, after=after, size=128 * 1024):
+        some: list[Entry] = []
+        size = 0
+        for line in filter(None, chunk.body.split(b"\n")):
+            entry = entry_of(line, session.id)
+            if entry.seq > after:
+                some.append(entry)
+                size += len(line)
+            if len(some) >= 64 or size >= 32 * 1024:
+                yield some
+                some, size = [], 0
+        if some:
+            yield some
 
 
 def check_there(request: web.Request) -> None:

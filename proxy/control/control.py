@@ -24,6 +24,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from typing import Any, Literal, get_args
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 from pydantic import BaseModel, Field, SecretStr
@@ -32,7 +33,6 @@ from adapters.contract.faces import Action
 from adapters.contract.faces.misdirected import SHOWN, KnownPath, fitting, way_out
 from adapters.model.base import Fidelity
 from adapters.model.commands import AnswerInteraction, Delete, Sealed, members_of
-from adapters.model.events import Entry
 from adapters.model.interactions import decide
 from adapters.model.normalizer import Rule
 from adapters.model.state import LogState
@@ -46,8 +46,11 @@ from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, SessionRow
 from proxy.base.turns import RoundRobin
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
-from proxy.control import dialects
+from proxy.control import dialects, translation
 from proxy.control.api import (
+    MOST,
+    PAGE,
+    TURNS,
     VERSION,
     ApiModel,
     Endpoint,
@@ -62,17 +65,18 @@ from proxy.control.api import (
     integer,
     invalid,
     json_response,
+    limit_of,
     owner_of,
     principal_of,
     reads,
     session_of,
+    stored_entries,
     streamed,
     whole,
     yes,
 )
 from proxy.entry.entry import read, read_pieces, read_submission, takes
 from proxy.entry.keys import SESSIONS
-from proxy.fanout.hub import entry_of
 from proxy.http.auth import (
     Principal,
     administers,
@@ -81,7 +85,7 @@ from proxy.http.auth import (
     may_use,
 )
 from proxy.http.bodies import RETRY_SECONDS
-from proxy.journal.base import NAMES, Journal
+from proxy.journal.base import NAMES
 from proxy.migration.moved import MOVABLE, moved_sessions
 from proxy.migration.moving import MoveResult, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
@@ -91,13 +95,6 @@ from proxy.sessions.backends import Backends
 from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.sessions.sessions import Sessions
 
-PAGE = 100
-"""Sessions on a page unless asked otherwise."""
-
-MOST = 10 * PAGE
-"""Sessions on the longest page."""
-
-TURNS = web.AppKey("turns", RoundRobin)
 PACKING = web.AppKey("packing", asyncio.Semaphore)
 
 _log = logging.getLogger(__name__)
@@ -520,14 +517,6 @@ async def _changed_route(
     return json_response(ChangedRouteOut(**out.model_dump(), notices=list(notices)))
 
 
-def _limit(request: web.Request) -> int:
-    """Return how many sessions a page is to have."""
-    limit = integer(request, "limit", PAGE)
-    if limit is None or not 1 <= limit <= MOST:
-        raise invalid(f"`limit` is from 1 to {MOST}, not {limit}.")
-    return limit
-
-
 async def list_sessions(request: web.Request) -> web.StreamResponse:
     """List the key's sessions, newest first; `state`, `failed`, `route`, `name`, `limit` and
     `before` narrow and page. An administrator gets those of every owner; `all` refuses everybody
@@ -541,7 +530,7 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
     for state in states or ():
         if state not in known:
             raise invalid(f"`state` is one of {', '.join(known)}, not `{state[:40]}`.")
-    limit = _limit(request)
+    limit = limit_of(request)
     rows = await request.app[SESSIONS].journal.sessions(
         owner=None if every else principal.name,
         route=request.query.get("route"),
@@ -810,7 +799,7 @@ async def list_movable(request: web.Request) -> web.StreamResponse:
     backend = request.query.get("from", "")
     if request.app[SESSIONS].settings.backend(backend) is None:
         raise invalid("`from` names the backend whose sessions are listed.")
-    limit = _limit(request)
+    limit = limit_of(request)
     rows = await request.app[SESSIONS].journal.sessions(
         backend=backend,
         states=MOVABLE,
@@ -1018,13 +1007,16 @@ async def events(request: web.Request) -> web.StreamResponse:
     """Stream a session's canonical events after seq `after`: NDJSON, or SSE to who accepts it.
 
     With `follow=1`, the default of SSE, the stream goes on live until the session ends. SSE ids are
-    seqs, and `Last-Event-ID` goes before `after`. A body that breaks off says why in its last line.
+    seqs, and `Last-Event-ID` goes before `after`. With `limit` it ends after so many events. A body
+    that breaks off says why in its last line.
     """
     _, session = await session_of(request, Action.READ)
-    after = _after(request)
+    after, limit = _after(request), integer(request, "limit", None)
+    if limit == 0:
+        raise invalid("`limit` is at least 1, not 0.")
     body = LineStream(request, sse="text/event-stream" in request.headers.get("Accept", ""))
     follow = yes(request, "follow", default=body.sse)
-    work = _write_events(request, session, after, body, follow=follow)
+    work = _write_events(request, session, after, body, follow=follow, limit=limit)
     return await streamed(request, body, work)
 
 
@@ -1103,17 +1095,27 @@ def _renamed(request: web.Request) -> Iterator[tuple[str, str]]:
 
 
 async def _write_events(
-    request: web.Request, session: Session, after: int, body: LineStream, *, follow: bool
+    request: web.Request,
+    session: Session,
+    after: int,
+    body: LineStream,
+    *,
+    follow: bool,
+    limit: int | None,
 ) -> None:
+    """Write the entries after a seq, at most `limit` of them."""
     sessions = request.app[SESSIONS]
     while True:
         news = session.news()
         if after < session.last_seq:
-            stored = request.app[TURNS].of(_stored(sessions.journal, session, after))
+            stored = request.app[TURNS].of(stored_entries(sessions.journal, session, after))
             async with aclosing(stored):
                 async for entries in stored:
+                    entries = entries[:limit]
                     await body.write(b"".join(map(body.line, entries)))
                     after = entries[-1].seq
+                    if limit is not None and not (limit := limit - len(entries)):
+                        return
         # The end may be on its way to the disk still.
         over = session.state.ended is not None and after >= session.state.seq
         if not follow or over or sessions.stopping:
@@ -1127,24 +1129,6 @@ async def _write_events(
         await body.prepare()
         if not await sessions.clock.wait(news, 10.0):
             await body.write(body.heartbeat())
-
-
-async def _stored(journal: Journal, session: Session, after: int) -> AsyncGenerator[list[Entry]]:
-    """Yield the stored entries after a seq, a few at a time."""
-    # Little is read at once: the reader may take nothing for a long time.
-    async for chunk in journal.scan(session.row.key, after=after, size=128 * 1024):
-        some: list[Entry] = []
-        size = 0
-        for line in filter(None, chunk.body.split(b"\n")):
-            entry = entry_of(line, session.id)
-            if entry.seq > after:
-                some.append(entry)
-                size += len(line)
-            if len(some) >= 64 or size >= 32 * 1024:
-                yield some
-                some, size = [], 0
-        if some:
-            yield some
 
 
 _COUNT = {"type": "integer", "minimum": 0}
@@ -1193,8 +1177,13 @@ ENDPOINTS = (
         "/sessions/{session}/events",
         events,
         None,
-        query={"after": {**_COUNT, "default": 0}, "follow": _YES},
+        query={
+            "after": {**_COUNT, "default": 0},
+            "limit": {"type": "integer", "minimum": 1},
+            "follow": _YES,
+        },
     ),
+    *translation.ENDPOINTS,
     Endpoint("GET", "/sessions/{session}/archive", archive, None, archive="gives"),
     Endpoint("DELETE", "/sessions/{session}/inputs/{input}", withdraw, WithdrawnOut),
     Endpoint("POST", "/sessions/{session}/settle", settle, SettledOut),
@@ -1378,6 +1367,7 @@ def add_routes(app: web.Application) -> None:
     app[TURNS] = RoundRobin(4)
     # An archive is made of a session that is read through first.
     app[PACKING] = asyncio.Semaphore(2)
+    app[translation.LEGS] = WeakKeyDictionary()
     _document()
     for endpoint in ENDPOINTS:
         path = f"/api/v1{endpoint.path}"

@@ -475,14 +475,22 @@ class _Joiner:
 
 
 def read_frames(
-    connection: apsw.Connection, session: int, leg: int, *, first: int, limit: int
+    connection: apsw.Connection,
+    session: int,
+    leg: int,
+    *,
+    first: int,
+    limit: int,
+    limit_bytes: int | None,
 ) -> list[tuple[int, bytes]]:
-    """Return up to `limit` kept frames of a leg as (number, bytes), from number `first` on.
+    """Return up to `limit` kept frames of a leg as (number, bytes), from number `first` on, and
+    none more once they have `limit_bytes`.
 
     Raises:
         JournalCorrupt: a batch is damaged.
     """
     frames: list[tuple[int, bytes]] = []
+    size = 0
     for last, data in connection.execute(
         "SELECT last, data FROM frames WHERE session = ? AND leg = ? AND last >= ?"
         " ORDER BY last, row",
@@ -497,7 +505,8 @@ def read_frames(
             if number >= first:
                 frames.append((number, frame))
                 first = number + 1
-                if len(frames) >= limit:
+                size += len(frame)
+                if len(frames) >= limit or (limit_bytes is not None and size >= limit_bytes):
                     return frames
     return frames
 

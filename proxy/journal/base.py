@@ -360,9 +360,16 @@ class Journal(abc.ABC):
 
     @abc.abstractmethod
     async def frames(
-        self, session: int, leg: int, *, first: int = 0, limit: int = 1000
+        self,
+        session: int,
+        leg: int,
+        *,
+        first: int = 0,
+        limit: int = 1000,
+        limit_bytes: int | None = None,
     ) -> list[tuple[int, bytes]]:
-        """Return kept source frames as (number, bytes), from number `first` on."""
+        """Return kept source frames as (number, bytes), from number `first` on: at most `limit`,
+        and none more once they have `limit_bytes`."""
 
     @abc.abstractmethod
     async def put_blob(self, data: bytes) -> str:

@@ -523,9 +523,16 @@ class SqliteJournal(Journal):
             self._sweep = self._loop.call_later(self._frame_seconds / 2, self._send_due_frames)
 
     async def frames(
-        self, session: int, leg: int, *, first: int = 0, limit: int = 1000
+        self,
+        session: int,
+        leg: int,
+        *,
+        first: int = 0,
+        limit: int = 1000,
+        limit_bytes: int | None = None,
     ) -> list[tuple[int, bytes]]:
-        """Return kept source frames as (number, bytes), from number `first` on.
+        """Return kept source frames as (number, bytes), from number `first` on: at most `limit`,
+        and none more once they have `limit_bytes`.
 
         Raises:
             JournalUnavailable: it cannot be read now.
@@ -540,7 +547,9 @@ class SqliteJournal(Journal):
 
             await self._job(store)
         return await self._ask(
-            lambda c: _reader.read_frames(c, session, leg, first=first, limit=limit)
+            lambda c: _reader.read_frames(
+                c, session, leg, first=first, limit=limit, limit_bytes=limit_bytes
+            )
         )
 
     async def put_blob(self, data: bytes) -> str:

@@ -262,6 +262,25 @@ async def test_events_are_the_log_from_any_seq_on(dragoman: Proxied) -> None:
         assert await log_of(dragoman, session_id, f"?after={after}") == whole[after:]
 
 
+@pytest.mark.parametrize("accept", ["application/x-ndjson", "text/event-stream"])
+@pytest.mark.parametrize("follow_", ["0", "1"])
+async def test_events_end_after_as_many_as_were_asked_for(
+    dragoman: Proxied, accept: str, follow_: str
+) -> None:
+    session_id = await dragoman.say("script: tool")
+    await dragoman.until_idle(session_id)
+    whole = await log_of(dragoman, session_id)
+    for limit in (1, 3, len(whole)):
+        path = f"{API}/sessions/{session_id}/events?after=0&limit={limit}&follow={follow_}"
+        _, body = await dragoman.request("GET", path, headers={"Accept": accept})
+        lines = [line.removeprefix("data: ") for line in body.splitlines() if "{" in line]
+        assert [Entry.decode(line) for line in lines] == whole[:limit]
+    assert await log_of(dragoman, session_id, "?after=2&limit=2") == whole[2:4]
+    assert await log_of(dragoman, session_id, f"?limit={10**6}") == whole
+    refused = await failed(dragoman, "GET", f"/sessions/{session_id}/events?limit=0")
+    assert refused[2] == "`limit` is at least 1, not 0."
+
+
 async def test_events_come_as_sse_with_their_seq_as_id_and_as_ndjson(dragoman: Proxied) -> None:
     session_id = await dragoman.say("hello")
     await dragoman.until_idle(session_id)
