@@ -11,14 +11,13 @@ function run(c, more) {
 
 /** Show what a run asks at its end; all else that was asked is over. */
 function pause(c, interrupts) {
-  for (const { id, reason, message, responseSchema, metadata } of interrupts) {
+  for (const { id, reason, message, responseSchema } of interrupts) {
     const approval = ["tool-approval", "confirmation"].includes(reason);
-    const known = metadata?.dragoman?.options?.map((one) => ({ ...one, kind: one.decision ?? "choice" }));
     const listed = (responseSchema?.enum ?? responseSchema?.examples ?? []).map((one) => ({ id: one, label: one, kind: "choice" }));
     const skip = { id: "cancelled", label: "Decline", kind: "skip" };
     c.ask(id, {
       prompt: message ?? reason,
-      options: approval ? (known ?? c.YES_NO) : [...listed, skip],
+      options: approval ? c.YES_NO : [...listed, skip],
       freeform: reason === "input_required" && !responseSchema?.enum,
       reason: approval,
       approval,

@@ -39,12 +39,10 @@ const RECORDS = {
   "input.requested"(c, data) {
     for (const { requestId, kind, prompt, options = [], allowFreeform } of data.requests) {
       const asks = kind === "tool-approval";
-      const kinds = { primary: "allow", danger: "deny" };
-      const shown = options.map(({ id, label, style }) => ({
-        id,
-        label,
-        kind: (asks && (kinds[style] ?? { approve: "allow", deny: "deny" }[id])) || "choice",
-      }));
+      const shown = options.map(({ id, label, style }) => {
+        const yes = style === "primary" || ["approve", "allow", "continue"].includes(id);
+        return { id, label, kind: kind === "question" ? "choice" : yes ? "allow" : "deny" };
+      });
       c.ask(requestId, { prompt, options: shown, freeform: !!allowFreeform, reason: asks });
     }
   },
