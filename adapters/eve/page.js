@@ -40,8 +40,8 @@ const RECORDS = {
     for (const { requestId, kind, prompt, options = [], allowFreeform } of data.requests) {
       const asks = kind === "tool-approval";
       const shown = options.map(({ id, label, style }) => {
-        const yes = style === "primary" || ["approve", "allow", "continue"].includes(id);
-        return { id, label, kind: kind === "question" ? "choice" : yes ? "allow" : "deny" };
+        const no = style === "danger" || /^(deny|cancel|stop|no|reject)/.test(id);
+        return { id, label, kind: kind === "question" ? "choice" : no ? "deny" : "allow" };
       });
       c.ask(requestId, { prompt, options: shown, freeform: !!allowFreeform, reason: asks });
     }

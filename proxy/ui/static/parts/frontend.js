@@ -31,8 +31,8 @@
  * {prompt, options, freeform, …}, at)`, `c.answered(id, how)`, `c.onlyOpen(ids)`, `c.notice(text)`
  * and `c.state`. `at` is a number that sorts items, where they come out of order.
  *
- * The chat: `items` of `{id, kind, text, name?, input?, output?, status?, ask?}` with a kind of
- * user, agent, reasoning, tool, ask or notice; an `ask` is `{request, prompt, options, freeform,
+ * The chat: `items` of `{id, rev, kind, text, name?, input?, output?, status?, ask?}`, where `rev`
+ * rises with each change, with a kind of user, agent, reasoning, tool, ask or notice; an `ask` is `{request, prompt, options, freeform,
  * sent?, answered?}` with options `{id, label, kind}` of the kinds allow, deny, choice and skip,
  * and `answered` `{how, by}`, where `by` is "here" or null. `state` is idle, running, waiting or
  * failed. `bytes` and `frames` count frames of streams, without heartbeats, each once; `cuts`
@@ -130,7 +130,7 @@ export class Frontend {
       const behind = at === undefined ? -1 : this.items.findIndex((one) => one.at > at);
       this.items.splice(behind < 0 ? this.items.length : behind, 0, item);
     }
-    Object.assign(item, fields);
+    Object.assign(item, fields, { rev: (item.rev ?? 0) + 1 });
     return item;
   }
 
@@ -144,7 +144,9 @@ export class Frontend {
 
   ask(request, fields, at) {
     const known = this.index.get(`ask-${request}`)?.ask;
-    const ask = { request, prompt: "", options: [], freeform: false, ...known, ...fields };
+    const ask = known ?? { request, prompt: "", options: [], freeform: false };
+    // What is asked again is open again.
+    Object.assign(ask, { answered: null, sent: "", mine: null }, fields);
     this.put(`ask-${request}`, { kind: "ask", text: ask.prompt, ask }, at);
   }
 
@@ -154,8 +156,10 @@ export class Frontend {
   }
 
   answered(request, how) {
-    const ask = this.index.get(`ask-${request}`)?.ask;
-    if (ask && !ask.answered) ask.answered = { how, by: ask.mine ? "here" : null };
+    const item = this.index.get(`ask-${request}`);
+    if (!item || item.ask.answered) return;
+    item.ask.answered = { how, by: item.ask.mine ? "here" : null };
+    item.rev++;
   }
 
   /** All asks but these are over. */
@@ -198,8 +202,9 @@ export class Frontend {
       if ((await this.dialect.answer(this, ask, { option, text })) === false) ask.sent = "kept until all are answered";
       return true;
     });
-    if (!taken && !ask.answered) delete ask.mine;
-    if (!taken) delete ask.sent;
+    if (!taken && !ask.answered) ask.mine = null;
+    if (!taken) ask.sent = "";
+    this.put(`ask-${ask.request}`, {});
     this.changed();
   }
 

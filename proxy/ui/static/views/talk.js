@@ -48,12 +48,11 @@ const Choice = ({ label, value, options, change }) =>
   >`;
 
 /** What is asked, with its buttons, or who answered it. */
-function Ask({ client, item, who }) {
+function Ask({ client, item, other }) {
   const [text, setText] = useState("");
   const { ask } = item;
   if (ask.answered) {
     const { how, by } = ask.answered;
-    const other = who[ask.request];
     const from = by === "here" ? "in this pane" : other ? `through ${other.face}, by ${other.by}` : "elsewhere";
     return html`<p class="asked"><b>${item.text}</b> <span class="muted">Answered ${from}: ${how}</span></p>`;
   }
@@ -95,9 +94,10 @@ function Tool({ item }) {
   </details>`;
 }
 
-function Item({ client, item, who }) {
-  if (item.ask) return html`<${Ask} client=${client} item=${item} who=${who} />`;
-  if (item.kind === "tool") return html`<${Tool} item=${item} />`;
+/** An item; `rev` tells a component that it changed. */
+function Item({ client, item, rev, other }) {
+  if (item.ask) return html`<${Ask} client=${client} item=${item} rev=${rev} other=${other} />`;
+  if (item.kind === "tool") return html`<${Tool} item=${item} rev=${rev} />`;
   if (item.kind === "reasoning") return html`<details class="muted"><summary>Reasoning</summary><pre>${item.text}</pre></details>`;
   if (item.kind === "notice")
     return html`<p class=${`small ${["failed", "refused"].includes(item.status) ? "error" : "muted"}`}>${item.text}</p>`;
@@ -105,13 +105,13 @@ function Item({ client, item, who }) {
 }
 
 /** The newest frames of a client, folded. */
-function Frames({ client }) {
+function Frames({ client, number }) {
   const [open, setOpen] = useState(false);
   const first = client.frames - client.raw.length;
   return html`<details onToggle=${(event) => setOpen(event.target.open)}>
-    <summary class="small">${count(client.frames)} frames, ${count(client.bytes)} bytes, ${count(client.cuts)} cuts</summary>
+    <summary class="small">${count(number)} frames, ${count(client.bytes)} bytes, ${count(client.cuts)} cuts</summary>
     ${open &&
-    html`<ol class="frames" reversed start=${client.frames}>
+    html`<ol class="frames" reversed start=${number}>
       ${client.raw.map(
         (frame, at) =>
           html`<li key=${first + at}><details><summary class="mono">${typeOf(frame.text)}</summary><${Frame} text=${frame.text} /></details></li>`,
@@ -127,7 +127,7 @@ function verdict({ bytes, frames, lost, doubled, other }, { dialect }) {
   return `${same ? "equal" : "different"}: ${count(bytes)} bytes, ${lost} lost, ${doubled} doubled${other ? `, ${other} changed` : ""}`;
 }
 
-function Pane({ client, title, who, checked }) {
+function Pane({ client, title, who, checked, tick }) {
   const chat = useRef();
   const pinned = useRef(true);
   useEffect(() => {
@@ -141,10 +141,12 @@ function Pane({ client, title, who, checked }) {
     </div>
     <div class="chat" ref=${chat} onScroll=${scrolled} role="log" aria-live="polite" aria-label=${`Chat in ${title}`} tabindex="0">
       ${!client?.items.length && html`<p class="muted">Nothing was said yet.</p>`}
-      ${client?.items.map((item) => html`<${Item} key=${item.id} client=${client} item=${item} who=${who} />`)}
+      ${client?.items.map(
+        (item) => html`<${Item} key=${item.id} client=${client} item=${item} rev=${item.rev} other=${who[item.ask?.request]} />`,
+      )}
     </div>
     ${checked && html`<p class="small" role="status">${checked}</p>`}
-    ${client && html`<${Frames} client=${client} />`}
+    ${client && html`<${Frames} client=${client} number=${client.frames} />`}
   </section>`;
 }
 
@@ -159,7 +161,7 @@ export default function Talk({ query }) {
   const [broken, setBroken] = useState("");
   const [failed, setFailed] = useState("");
   const [words, setWords] = useState("");
-  const [, redraw] = useState(0);
+  const [tick, redraw] = useState(0);
   const now = useRef({ clients: [null, null], due: false });
 
   useEffect(() => {
@@ -173,8 +175,7 @@ export default function Talk({ query }) {
       const fronts = await Promise.all(
         dialects.filter((one) => one.frontends).map(async ({ name }) => ({ name, title: (await load(name)).title })),
       );
-      const served = new Set(dialects.filter((one) => one.backends).map((one) => one.name));
-      const routes = backends.filter((one) => served.has(one.dialect)).map(({ name }) => ({ name }));
+      const routes = backends.filter((one) => one.abilities.send_message.support !== "impossible");
       const pick = (list, name, at) => (list.find((one) => one.name === name) ?? list[at] ?? list[0])?.name;
       setSetup({ fronts, routes, scripts: demo?.scripts ?? SCRIPTS, demo: Boolean(demo) });
       const first = pick(fronts, query.get("as") ?? "aisdk", 0);
@@ -199,10 +200,8 @@ export default function Talk({ query }) {
     setClients(clients);
   };
 
-  const client = async (name, route) => {
-    const made = new Frontend(await load(name), { base: face(name, route), headers, changed: () => changed() });
-    return made;
-  };
+  const client = async (name, route) =>
+    new Frontend(await load(name), { base: face(name, route), headers, changed });
 
   // One drawing for all that comes in a frame of the screen.
   const changed = () => {
@@ -310,7 +309,8 @@ export default function Talk({ query }) {
   const busy = ["running", "waiting"].includes(first?.state);
   return html`
     <div class="row">
-      <h1 class="grow">Talk</h1>
+      <h1>Talk</h1>
+      <span class="grow"></span>
       ${session && html`<a href=${`#/sessions/${encodeURIComponent(session)}`}>Look at the translation</a>`}
       ${session && html`<button onClick=${anew}>New conversation</button>`}
     </div>
@@ -328,8 +328,8 @@ export default function Talk({ query }) {
       <button type="button" disabled=${!busy || !able} title=${able ? "" : (first?.dialect.unstoppable ?? "")} onClick=${() => able.stop()}>Stop</button>
     </form>
     <div class="columns">
-      <${Pane} client=${first} title=${titles[0]} who=${who} checked=${checks[0]} />
-      <${Pane} client=${second} title=${titles[1]} who=${who} checked=${checks[1]} />
+      <${Pane} client=${first} title=${titles[0]} who=${who} checked=${checks[0]} tick=${tick} />
+      <${Pane} client=${second} title=${titles[1]} who=${who} checked=${checks[1]} tick=${tick} />
     </div>
     ${demo &&
     html`<div class="row" role="group" aria-label="Break it">
