@@ -89,6 +89,7 @@ export default {
   framing: "sse",
   runs: true,
   replays: true,
+  alone: true,
   own: () => ({ public: null, messages: [], agent: null, open: {}, asks: new Set(), prompts: new Map() }),
   async begin(c, text) {
     c.session = `talk-${crypto.randomUUID()}`;

@@ -61,6 +61,7 @@ export default {
   title: "Engine",
   framing: "sse",
   runs: true,
+  mute: true,
   own: () => ({ after: 0, block: null, mine: 0 }),
   async begin(c, words) {
     c.session = `talk-${crypto.randomUUID()}`;

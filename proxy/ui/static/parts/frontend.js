@@ -21,6 +21,8 @@
  *   fresh(c)   a read from the beginning: `{path, headers}`; `list(c)` instead gives what is in
  *              the frames, for a dialect without such a stream
  *   newest     true where a fresh read gives the newest message alone, or nothing
+ *   mute       true where no stream tells what another frontend of this dialect said
+ *   alone      true where an answer that one page has read is not given to another
  *   replays    true where a stream that is asked for again begins with what was read
  *
  * `begin`, `join`, `opened`, `frame`, `say`, `answer`, `stop` and `list` may be async. To ask they
@@ -195,6 +197,13 @@ export class Frontend {
     await this.doing(() => this.dialect.say(this, text));
   }
 
+  /** Show what the person said in another page of this application. */
+  hear(text) {
+    if (this.dialect.mute) this.put(`heard-${this.items.length}`, { kind: "user", text });
+    this.changed();
+    this.nudge();
+  }
+
   async answer(ask, { option = null, text = "" }) {
     ask.mine = { how: [option?.label, text].filter(Boolean).join(": ") };
     ask.sent = "sent";
@@ -332,8 +341,8 @@ export class Frontend {
       this.changed();
       this.polls = this.frames > before ? 0 : this.polls + 1;
       if (failures) await this.sleep(Math.min(100 * 2 ** failures, 2000) * (0.75 + Math.random() / 2));
-      else if (this.dialect.runs) await this.sleep(Math.min(400 * 1.3 ** this.polls, 3000));
-      else if (this.frames === before) await this.sleep(300);
+      else if (this.dialect.runs && !(open && this.state === "running")) await this.sleep(Math.min(400 * 1.3 ** this.polls, 3000));
+      else await this.sleep(this.frames > before ? 50 : 300);
     }
   }
 

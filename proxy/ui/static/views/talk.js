@@ -120,11 +120,16 @@ function Frames({ client, number }) {
   </details>`;
 }
 
-/** What a fresh read shows, in words. */
-function verdict({ bytes, frames, lost, doubled, other }, { dialect }) {
-  const same = !lost && !doubled && !other;
-  if (dialect.newest && !frames) return `${dialect.title} gives a finished answer once; ${doubled} doubled`;
-  return `${same ? "equal" : "different"}: ${count(bytes)} bytes, ${lost} lost, ${doubled} doubled${other ? `, ${other} changed` : ""}`;
+const said = (client) => client.items.filter((one) => one.kind === "agent").map((one) => one.text).join("");
+
+/** What a fresh read shows, in words; `other` is the client beside. */
+function verdict({ bytes, frames, lost, doubled, other: changed }, { dialect, ...client }, other) {
+  if (dialect.newest && !frames) {
+    const same = !other || said(client) === said(other) ? "the same words as beside" : "other words than beside";
+    return `${dialect.title} gives a finished answer once: ${count(client.bytes)} bytes, ${same}, ${doubled} doubled`;
+  }
+  const equal = lost || doubled || changed ? "different" : "equal";
+  return `${equal}: ${count(bytes)} bytes, ${lost} lost, ${doubled} doubled${changed ? `, ${changed} changed` : ""}`;
 }
 
 function Pane({ client, title, who, checked, tick }) {
@@ -173,7 +178,7 @@ export default function Talk({ query }) {
         get("/demo", { signal: stop.signal }).catch((error) => (error.status === 404 ? null : Promise.reject(error))),
       ]);
       const fronts = await Promise.all(
-        dialects.filter((one) => one.frontends).map(async ({ name }) => ({ name, title: (await load(name)).title })),
+        dialects.filter((one) => one.frontends).map(async ({ name }) => ({ ...(await load(name)), name })),
       );
       const routes = backends.filter((one) => one.abilities.send_message.support !== "impossible");
       const pick = (list, name, at) => (list.find((one) => one.name === name) ?? list[at] ?? list[0])?.name;
@@ -230,6 +235,7 @@ export default function Talk({ query }) {
     setChecks([]);
     const [first, second] = now.current.clients;
     if (first?.session) {
+      if (second?.dialect === first.dialect) second.hear(text);
       await first.say(text);
       return second?.nudge();
     }
@@ -243,11 +249,14 @@ export default function Talk({ query }) {
     setSession(id);
     mark(chosen, id);
     show([made, other]);
+    if (other.dialect === made.dialect) other.hear(text);
     await other.join(id);
   };
 
   const choose = (name) => (value) => {
     const next = { ...chosen, [name]: value };
+    const twice = next.as === next.beside && setup.fronts.find((one) => one.name === next.as).alone;
+    if (twice) next[name === "as" ? "beside" : "as"] = chosen[name];
     setChosen(next);
     setChecks([]);
     const id = session;
@@ -282,7 +291,7 @@ export default function Talk({ query }) {
     const both = now.current.clients.filter(Boolean);
     setChecks(both.map(() => "comparing…"));
     const found = await Promise.all(
-      both.map((one) => one.check().then((result) => verdict(result, one), (error) => `not compared: ${error.message}`)),
+      both.map((one) => one.check().then((result) => verdict(result, one, both.find((other) => other !== one)), (error) => `not compared: ${error.message}`)),
     );
     if (both[0] === now.current.clients[0]) setChecks(found);
   };
