@@ -21,7 +21,7 @@ from proxy.scripted.herm import create_herm_app
 from proxy.scripted.hermes import play_gated
 from proxy.scripted.managed_agents import create_managed_agents_app
 
-__all__ = ["BACKENDS", "CALLERS", "ScriptedOptions"]
+__all__ = ["BACKENDS", "CALLERS", "CREATE", "ScriptedOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,11 @@ BACKENDS: Mapping[str, Callable[[ScriptedOptions], web.Application]] = {
     "herm": _herm,
     "managed-agents": _managed_agents,
 }
+
+CREATE: Mapping[str, Mapping[str, object]] = {
+    "managed-agents": {"agent": "agent_demo", "environment_id": "env_demo"}
+}
+"""Dialect -> what a session there is made with, where frontends of other dialects name nothing."""
 
 CALLERS: Mapping[str, Callable[[str], Coroutine[Any, Any, None]]] = {"hermes-agent": play_gated}
 """Dialect -> what plays one session of a backend that calls an address."""

@@ -43,7 +43,7 @@ from proxy.config.settings import (
     load_settings,
     parse_listen,
 )
-from proxy.scripted import BACKENDS, CALLERS, ScriptedOptions
+from proxy.scripted import BACKENDS, CALLERS, CREATE, ScriptedOptions
 from proxy.scripted.hermes import GATED_SESSION
 
 HOST = "127.0.0.1"
@@ -230,7 +230,10 @@ async def run_demo(
             if DIALECTS[dialect].client is None:
                 continue
             url = await stack.enter_async_context(_backend(create(ScriptedOptions())))
-            backends.append(("the demo", {"name": dialect, "dialect": dialect, "url": url}))
+            backend: dict[str, Any] = {"name": dialect, "dialect": dialect, "url": url}
+            if dialect in CREATE:
+                backend["create"] = CREATE[dialect]
+            backends.append(("the demo", backend))
         callers = _callers(host, environ)
         for dialect in callers:
             url = DIALECTS[dialect].other_urls[0]
