@@ -49,8 +49,8 @@ class MappingRowOut(ApiModel):
 
 
 class EventMappingOut(MappingRowOut):
-    """A native event or field, its canonical meaning (`-` where it has none), and how faithfully it crosses
-    from a backend and to a frontend; `qualifier` says in which generation or surface."""
+    """A native event or field, its canonical meaning (`-` where it has none), and how faithfully it
+    crosses from a backend and to a frontend; `qualifier` says in which generation or surface."""
 
     native: str
     qualifier: str | None
