@@ -242,7 +242,7 @@ function Selected({ entry, raw, shown, dialect, source, repairs }) {
       <h2 class="shown">Frontend: ${dialect}</h2>
       <${ShownAs} dialect=${dialect} type=${event.type} />
       ${shown?.map((frame) => html`<${Frame} text=${frame.text} />`)}
-      ${shown && !shown.length && html`<p class="muted small">Frontends of ${dialect} are shown nothing for this event.</p>`}
+      ${shown && !shown.length && html`<p class="muted small">Nothing is sent to frontends of ${dialect} at this event.</p>`}
     </article>
   </section>`;
 }
