@@ -8,9 +8,10 @@
 # In `agents` Dragoman drives agents of five frameworks that speak AG-UI.
 # In `page` the pages of docs/examples are used in Chromium, which apt-get installs; also in front of an
 # agent of Pydantic AI.
+# In `ui` the page at /ui/ is used in Chromium, in front of the demo and of a real eve server.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|services|hermes|agents|agui|aisdk|sdks|page] [OPTIONS OF THE PART]; without a name all run.
+# Usage: run.sh [clients|terminal|servers|services|hermes|agents|agui|aisdk|sdks|page|ui] [OPTIONS OF THE PART]; without a name all run.
 # run.sh install PART only installs what a part needs.
 set -eu
 
@@ -21,7 +22,7 @@ if [ "${1-}" = install ]; then
 fi
 part=all
 case ${1-} in
-    clients | terminal | servers | services | hermes | agents | agui | aisdk | sdks | page)
+    clients | terminal | servers | services | hermes | agents | agui | aisdk | sdks | page | ui)
         part=$1
         shift
         ;;
@@ -221,6 +222,12 @@ install_part() {
             ag_ui_servers
             copy "$cache/page" "$peers/page/"*.mjs
             ;;
+        ui)
+            need chromium chromium fonts-dejavu-core
+            install_locked ui/axe npm24
+            install_python ui
+            install_locked servers/eve-0.80.1 npm24
+            ;;
     esac
 }
 
@@ -262,6 +269,13 @@ play_part() {
         page)
             chromium=$(command -v chromium)
             "$node" "$cache/page/run.mjs" "$root" "$chromium" "$@" || failed=1
+            ;;
+        ui)
+            "$python" -m tests.vendored || failed=1
+            # The suite has what Dragoman's tests have, and Playwright.
+            packages=$(echo "$cache"/ui/venv/lib/python3*/site-packages)
+            PYTHONPATH=$packages "$python" -m tests.peers.ui --node "$node" --cache "$cache" \
+                --chromium "$(command -v chromium)" "$@" || failed=1
             ;;
     esac
 }

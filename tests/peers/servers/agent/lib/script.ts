@@ -61,6 +61,10 @@ function decide(options: Any): Step {
       return n === 0
         ? { text: "This needs a go-ahead.", calls: [{ name: "send_payment", input: { to: "Ada", cents: 1250 } }] }
         : { text: `Payment outcome: ${show(last)}${arg === "slowly" ? " word".repeat(120) : ""}`, delayMs: arg === "slowly" ? 250 : undefined };
+    case "pay":
+      return n === 0
+        ? { text: arg, calls: [{ name: "send_payment", input: { to: arg, cents: 1 } }] }
+        : { text: `Payment to ${arg}: ${show(last)}` };
     case "approve2":
       return n === 0
         ? { calls: [{ name: "send_payment", input: { to: "Ada", cents: 100 } }, { name: "send_payment", input: { to: "Bob", cents: 200 } }] }
