@@ -57,7 +57,7 @@ async def each_view(site: Site, page: Page) -> list[str]:
 
 async def select(page: Page, kind: str) -> None:
     """Select the first event of a type among the lines of a session, and wait for its columns."""
-    await page.get_by_role("option").filter(has_text=kind).first.click()
+    await page.locator("main [role=option]").filter(has_text=kind).first.click()
     await page.get_by_role("heading", name=f"Canonical: {kind}").wait_for()
     await page.get_by_role("article").nth(2).locator(".frame, .muted").first.wait_for()
 

@@ -140,7 +140,18 @@ class Site:
 
     async def show(self, page: Page, view: str) -> None:
         """Go to another view in the same page."""
-        await page.evaluate("view => { location.hash = view }", view)
+        # The heading of the view that is left stays until the page has heard of it.
+        await page.evaluate(
+            """view => {
+              const path = (hash) => hash.split("?")[0];
+              const current = document.querySelector("nav a[aria-current=page]");
+              const shown = [path(location.hash), current?.getAttribute("href")];
+              if (!shown.includes(path(view)))
+                document.querySelectorAll("main h1").forEach((one) => (one.dataset.left = ""));
+              location.hash = view;
+            }""",
+            view,
+        )
         await self.ready(page)
 
     async def ready(self, page: Page) -> None:
@@ -149,9 +160,10 @@ class Site:
         Raises:
             AssertionError: the view says that it has failed.
         """
-        seen = "main h1" if "#/sessions/" not in page.url else "main [role=option]"
         failed = page.locator("main [role=alert]")
-        await page.locator(f"{seen}, main [role=alert]").first.wait_for()
+        await page.locator("main h1:not([data-left])").or_(failed).first.wait_for()
+        if await page.evaluate("location.hash.startsWith('#/sessions/')"):
+            await page.locator("main [role=option]").or_(failed).first.wait_for()
         await page.wait_for_function("() => !document.querySelector('main [aria-busy=true]')")
         assert await failed.count() == 0, await failed.first.text_content()
 
