@@ -40,7 +40,10 @@ function result(c, { tool_use_id, mcp_tool_use_id, content, is_error }) {
 /** What an event changes, by its type. */
 const EVENTS = {
   event_start: (c, { event }) => event.type === "agent.message" && c.put(event.id, { kind: "agent" }),
-  event_delta: (c, { event_id, delta }) => c.append(event_id, "agent", delta.content.text),
+  event_delta(c, { event_id, delta }) {
+    // The list may have had the whole message by now.
+    if (!c.seen.has(event_id)) c.append(event_id, "agent", delta.content.text);
+  },
   "user.message": (c, { id, content }) => c.put(id, { kind: "user", text: text(content) }),
   "user.interrupt": (c) => c.notice("Somebody stopped the turn."),
   "user.tool_confirmation"(c, { tool_use_id, result: how, deny_message }) {

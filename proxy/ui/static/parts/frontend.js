@@ -404,8 +404,10 @@ export class Frontend {
       clearTimeout(timer);
     }
     const result = { bytes: 0, frames: all.size, lost: 0, doubled: this.doubled, other: 0 };
+    // A line ends with one byte, an event of SSE with two.
+    const end = this.dialect.list ? 0 : this.dialect.framing === "ndjson" ? 1 : 2;
     for (const [key, text] of all) {
-      result.bytes += utf8.encode(text).length;
+      result.bytes += utf8.encode(text).length + end;
       if (!this.seen.has(key)) result.lost++;
       else if (this.seen.get(key) !== text) result.other++;
     }
