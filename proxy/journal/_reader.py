@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import apsw
 
+from adapters.wire.jsonvalue import format_json
 from proxy.base import metrics
 from proxy.base.errors import CursorExpired, JournalCorrupt, SessionNotFound
 from proxy.base.rows import (
@@ -66,7 +67,8 @@ _NAMED = f"""(
     )
 )"""
 
-_BACKEND = "(SELECT backend FROM legs WHERE session = key ORDER BY number DESC LIMIT 1)"
+_BACKEND_OF = "(SELECT backend FROM legs WHERE session = {} ORDER BY number DESC LIMIT 1)"
+_BACKEND = _BACKEND_OF.format("key")
 _CAME_FROM = "(SELECT backend FROM legs WHERE session = key ORDER BY number DESC LIMIT 1 OFFSET 1)"
 
 
@@ -116,6 +118,7 @@ def read_sessions(
     before: int | None,
     after: int | None,
     named: str | None,
+    changed: int | None,
     limit: int,
 ) -> list[SessionRow]:
     """Return sessions that fit all the conditions, newest first, or with `after` oldest first."""
@@ -138,6 +141,12 @@ def read_sessions(
         ends = f"{begin}\x7f" if len(begin) >= len(MINTED) + SHORTEST else begin
         conditions.append(_NAMED)
         values += [begin, ends, named, named, named, *NAMES]
+    if changed is not None:
+        # A copy is made in one step, whatever the writer's thread does meanwhile.
+        newer = {} if tails is None else dict(tails)
+        keys = [key for key, tail in newer.items() if tail.at >= changed]
+        conditions.append("(updated_at >= ? OR key IN (SELECT value FROM json_each(?)))")
+        values += [changed, _json(keys)]
     if states is not None:
         conditions.append(f"state IN ({', '.join('?' * len(states))})")
         values += states
@@ -264,6 +273,18 @@ def read_aliases(connection: apsw.Connection, session: int) -> list[tuple[str, s
         "SELECT kind, name FROM aliases WHERE session = ? ORDER BY kind, name", (session,)
     )
     return cast("list[tuple[str, str]]", found.fetchall())
+
+
+def read_backends_of(connection: apsw.Connection, sessions: Sequence[int]) -> dict[int, str]:
+    """Return the backend of the newest leg of each of these sessions."""
+    found = connection.execute(
+        f"SELECT value, {_BACKEND_OF.format('value')} FROM json_each(?)", (_json(sessions),)
+    )
+    return {cast("int", key): cast("str", backend) for key, backend in found if backend is not None}
+
+
+def _json(keys: Sequence[int]) -> str:
+    return format_json(list(keys)).decode()
 
 
 def read_legs(connection: apsw.Connection, tails: Tails, session: int) -> list[BackendBinding]:

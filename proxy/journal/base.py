@@ -234,15 +234,21 @@ class Journal(abc.ABC):
         before: int | None = None,
         after: int | None = None,
         named: str | None = None,
+        changed: int | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
         """Return sessions, newest first: those of an owner, a route, those that a backend has now,
         those whose last move was away from a backend, some states, those whose last message
-        `failed`, was refused or has an unknown fate, those that people call so;
+        `failed`, was refused or has an unknown fate, those that people call so, those in which
+        something happened at or after the time `changed`, in Unix milliseconds;
         `before` is a key to page on from. With `after`, a key as well, they come oldest first.
 
         People call a session by its id or the beginning of it, by its title, or by one of `NAMES`.
         """
+
+    @abc.abstractmethod
+    async def backends_of(self, sessions: Sequence[int]) -> dict[int, str]:
+        """Return the backend that each of these sessions, given by their keys, has now."""
 
     @abc.abstractmethod
     async def legs(self, session: int) -> list[BackendBinding]:

@@ -348,6 +348,7 @@ class SqliteJournal(Journal):
         before: int | None = None,
         after: int | None = None,
         named: str | None = None,
+        changed: int | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
         """Return sessions that fit, newest first, or with `after` oldest first; both are keys to
@@ -365,9 +366,14 @@ class SqliteJournal(Journal):
                 before=before,
                 after=after,
                 named=named,
+                changed=changed,
                 limit=limit,
             )
         )
+
+    async def backends_of(self, sessions: Sequence[int]) -> dict[int, str]:
+        """Return the backend that each of these sessions, given by their keys, has now."""
+        return await self._ask(lambda c: _reader.read_backends_of(c, sessions))
 
     async def legs(self, session: int) -> list[BackendBinding]:
         """Return the legs of a session, first to last."""

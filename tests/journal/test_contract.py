@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -401,6 +402,37 @@ async def test_sessions_are_listed_by_the_backend_that_their_last_move_left(
     assert await ids(came_from="new") == ["s1"]
     assert await ids(came_from="new", backend="lab") == []
     assert await ids(came_from="newer") == []
+
+
+async def test_sessions_are_listed_in_which_something_happened_since(journal: Journal) -> None:
+    rows = [await create(journal, f"s{n}") for n in range(4)]
+    for row, at in zip(rows[:3], (3000, 2000, 2001), strict=True):
+        await store(journal, Write(row.key, 2, 1, line(2), at=at))
+
+    async def ids(changed: int, **conditions: Any) -> list[str]:
+        return [row.id for row in await journal.sessions(changed=changed, **conditions)]
+
+    assert await ids(0) == ["s3", "s2", "s1", "s0"]
+    assert await ids(2000) == ["s2", "s1", "s0"]
+    assert await ids(2001) == ["s2", "s0"]
+    assert await ids(2001, before=rows[2].key) == await ids(2001, limit=1, after=0) == ["s0"]
+    assert await ids(3001) == []
+    # What is in the index on disk counts as what is not yet.
+    await store(journal, Write(rows[1].key, 3, 1000, lines(3, 1000), at=4000))
+    await store(journal, Write(rows[3].key, 2, 1, line(2), at=4001))
+    assert await ids(4000) == ["s3", "s1"]
+
+
+async def test_the_backends_of_many_sessions_come_with_one_question(journal: Journal) -> None:
+    rows = [await create(journal, f"s{n}") for n in range(3)]
+    for number, backend in ((1, "new"), (2, "newer")):
+        leg = BackendBinding(rows[1].key, number, backend, None)
+        await store(journal, Write(rows[1].key, leg=number, leg_state=b"{}", new_leg=leg))
+
+    keys = [row.key for row in rows]
+    assert await journal.backends_of(keys) == dict(zip(keys, ("lab", "newer", "lab"), strict=True))
+    assert await journal.backends_of([keys[1], 999_999]) == {keys[1]: "newer"}
+    assert await journal.backends_of([]) == {}
 
 
 async def test_frames_are_kept_by_number_and_leg(journal: Journal) -> None:
