@@ -73,6 +73,19 @@ async def test_list_show_and_export_say_the_same_of_a_server_and_of_its_file(
             assert other.pop("repairs") == {}
             assert one == other
             assert len(one["open_interactions"]) == 1
+        elif arguments == ("list", "--json"):
+            one, other = json.loads(asked.stdout), json.loads(read.stdout)
+            # What goes on in a session is known to the process that has it in memory.
+            assert [each["waiting"] is None for each in one["sessions"]] == [False, True]
+            unknown: dict[str, object] = {
+                "dialects": {},
+                "waiting": None,
+                "repairs": None,
+                "losses": None,
+            }
+            for each in one["sessions"]:
+                each.update(unknown)
+            assert one == other
         elif arguments != ("show", name):
             assert asked.stdout == read.stdout
         assert asked.stdout

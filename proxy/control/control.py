@@ -23,7 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
@@ -46,7 +46,7 @@ from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, SessionRow
 from proxy.base.turns import RoundRobin
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
-from proxy.control import dialects, translation
+from proxy.control import dialects, listing, translation
 from proxy.control.api import (
     MOST,
     PAGE,
@@ -75,13 +75,12 @@ from proxy.control.api import (
     whole,
     yes,
 )
+from proxy.control.listing import SessionOut, SessionsOut, page_of, row_out
 from proxy.entry.entry import read, read_pieces, read_submission, takes
 from proxy.entry.keys import SESSIONS
 from proxy.http.auth import (
     Principal,
-    administers,
     authorize,
-    authorize_admin,
     may_use,
 )
 from proxy.http.bodies import RETRY_SECONDS
@@ -90,7 +89,7 @@ from proxy.migration.moved import MOVABLE, moved_sessions
 from proxy.migration.moving import MoveResult, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
 from proxy.migration.reporting import ShadowReportOut, report
-from proxy.session import Session
+from proxy.session import Session, StartTimes
 from proxy.sessions.backends import Backends
 from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.sessions.sessions import Sessions
@@ -180,28 +179,14 @@ class RouteIn(ApiModel):
     backends: list[ShareIn]
 
 
-class SessionOut(ApiModel):
-    """A session. Times are Unix milliseconds; `dialect` is the face that made it; `bytes` is what
-    its events, source frames and files take; `last_message` is how the newest message that is over
-    ended, null before the first."""
-
-    id: str
-    route: str
-    dialect: str
-    owner: str
-    state: Literal["idle", "running", "paused", "ended", "deleted", "expired"]
-    title: str | None
-    created_at: int
-    updated_at: int
-    last_seq: int
-    bytes: int
-    last_message: Literal["completed", "failed", "refused", "unknown", "withdrawn"] | None = None
-
-
 class InteractionOut(ApiModel):
-    """An open interaction; one that is not `answerable` is asked, and answered, elsewhere."""
+    """An open interaction of a session that was made on `route` and is at `backend` now, asked at
+    `since`, in Unix milliseconds, null where that is not known; one that is not `answerable` is
+    asked, and answered, elsewhere."""
 
     session_id: str
+    route: str
+    backend: str
     request_id: str
     kind: str
     prompt: str
@@ -210,6 +195,7 @@ class InteractionOut(ApiModel):
     answerable: bool
     details: dict[str, Any] | None
     claimed: bool
+    since: int | None = None
 
 
 class QueuedOut(ApiModel):
@@ -240,14 +226,6 @@ class SessionDetailOut(SessionOut):
     aliases: list[str]
     repairs: dict[str, int]
     reconnecting_since: int | None = None
-
-
-class SessionsOut(ApiModel):
-    """A page of sessions, newest first; `next` is the `before` of the next page."""
-
-    version: int = VERSION
-    sessions: list[SessionOut]
-    next: int | None
 
 
 class InteractionsOut(ApiModel):
@@ -517,55 +495,6 @@ async def _changed_route(
     return json_response(ChangedRouteOut(**out.model_dump(), notices=list(notices)))
 
 
-async def list_sessions(request: web.Request) -> web.StreamResponse:
-    """List the key's sessions, newest first; `state`, `failed`, `route`, `name`, `limit` and
-    `before` narrow and page. An administrator gets those of every owner; `all` refuses everybody
-    else."""
-    principal, settings = principal_of(request), request.app[SESSIONS].settings
-    every = yes(request, "all", default=administers(principal, settings))
-    if every:
-        authorize_admin(principal, settings)
-    states = request.query.getall("state", []) or None
-    known = get_args(SessionOut.model_fields["state"].annotation)
-    for state in states or ():
-        if state not in known:
-            raise invalid(f"`state` is one of {', '.join(known)}, not `{state[:40]}`.")
-    limit = limit_of(request)
-    rows = await request.app[SESSIONS].journal.sessions(
-        owner=None if every else principal.name,
-        route=request.query.get("route"),
-        states=states or ("idle", "running", "paused", "ended"),
-        failed=yes(request, "failed", default=False),
-        before=integer(request, "before", None),
-        named=request.query.get("name"),
-        limit=limit,
-    )
-    visible = [
-        row_out(row)
-        for row in rows
-        if row.owner != SHADOWS and (every or may_use(principal, row.route, settings))
-    ]
-    following = rows[-1].key if len(rows) == limit else None
-    return json_response(SessionsOut(sessions=visible, next=following))
-
-
-def row_out(row: SessionRow) -> SessionOut:
-    """Return a session as lists show it."""
-    return SessionOut(
-        id=row.id,
-        route=row.route,
-        dialect=row.dialect,
-        owner=row.owner,
-        state=row.state,
-        title=row.title,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        last_seq=row.last_seq,
-        bytes=row.bytes,
-        last_message=row.outcome,
-    )
-
-
 async def show_session(request: web.Request) -> web.StreamResponse:
     """Show one session: its state, legs, names and what is open in it."""
     _, session = await session_of(request, Action.READ)
@@ -573,7 +502,7 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     row = await journal.session(session.id)
     legs = await journal.legs(row.key)
     names = await journal.aliases(row.key)
-    asked = open_in(row.id, session.state)
+    asked = open_in(row, legs[-1].backend, session.state, session.times)
     out = detail_out(row, asked, session.queued(), legs, names, session.repairs)
     out.reconnecting_since = session.reconnecting_since
     return json_response(out)
@@ -614,11 +543,16 @@ def _queued(row: CommandRow) -> QueuedOut:
     )
 
 
-def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
+def open_in(
+    row: SessionRow, backend: str, state: LogState, times: StartTimes
+) -> Iterator[InteractionOut]:
+    """Yield the open interactions of a session, oldest first."""
     for open_ in state.interactions.values():
         event = open_.event
         yield InteractionOut(
-            session_id=session_id,
+            session_id=row.id,
+            route=row.route,
+            backend=backend,
             request_id=event.request_id,
             kind=event.kind,
             prompt=event.prompt,
@@ -627,6 +561,7 @@ def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
             answerable=event.answerable,
             details=event.details,
             claimed=open_.claimed_by is not None,
+            since=times.interactions.get(event.request_id),
         )
 
 
@@ -750,7 +685,7 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
     out: list[InteractionOut] = []
     async with aclosing(request.app[TURNS].of(_looked_into(sessions, visible))) as found:
         async for session in found:
-            out += open_in(session.id, session.state)
+            out += open_in(session.row, session.leg.backend, session.state, session.times)
     return json_response(InteractionsOut(interactions=out))
 
 
@@ -807,8 +742,8 @@ async def list_movable(request: web.Request) -> web.StreamResponse:
         limit=limit,
     )
     following = rows[-1].key if len(rows) == limit else None
-    found = [row_out(row) for row in rows if row.owner != SHADOWS]
-    return json_response(SessionsOut(sessions=found, next=following))
+    found = [row for row in rows if row.owner != SHADOWS]
+    return json_response(await page_of(request, found, following))
 
 
 async def list_moved(request: web.Request) -> web.StreamResponse:
@@ -1140,24 +1075,7 @@ ENDPOINTS = (
     Endpoint("GET", "/routes", list_routes, RoutesOut),
     Endpoint("PUT", "/routes/{route}", set_route, ChangedRouteOut, body=RouteIn),
     Endpoint("DELETE", "/routes/{route}", reset_route, ChangedRouteOut),
-    Endpoint(
-        "GET",
-        "/sessions",
-        list_sessions,
-        SessionsOut,
-        query={
-            "state": {
-                "type": "array",
-                "items": {"enum": list(get_args(SessionOut.model_fields["state"].annotation))},
-            },
-            "failed": _YES,
-            "route": {"type": "string"},
-            "name": {"type": "string"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
-            "before": _COUNT,
-            "all": _YES,
-        },
-    ),
+    *listing.ENDPOINTS,
     Endpoint(
         "POST",
         "/sessions/import",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 from adapters.model.commands import SendMessage, members_of
@@ -24,16 +24,16 @@ from proxy.base.rows import CommandRow, SessionRow
 from proxy.config.settings import SHADOWS, Settings
 from proxy.control.control import (
     DeletedOut,
-    SessionsOut,
     detail_out,
     imported_out,
     open_in,
     pruned_out,
-    row_out,
 )
+from proxy.control.listing import SessionsOut, listed_out
 from proxy.fanout.hub import entries_of
 from proxy.journal import open_journal
 from proxy.journal.base import Journal
+from proxy.session import StartTimes
 from proxy.sessions.retention_limits import RetentionLimits, choose
 from proxy.sessions.shadows import GONE, shadow_of
 
@@ -89,17 +89,19 @@ async def listed(
     """Return a page of all sessions, newest first."""
     states = LIVING if state is None else (state,)
     rows = await journal.sessions(states=states, failed=failed, before=before, limit=limit)
-    out = SessionsOut(
-        sessions=[row_out(row) for row in rows], next=rows[-1].key if len(rows) == limit else None
-    )
-    return out.model_dump(mode="json")
+    return await _page(journal, rows, rows[-1].key if len(rows) == limit else None)
+
+
+async def _page(journal: Journal, rows: Sequence[SessionRow], following: int | None) -> JsonObject:
+    backends = await journal.backends_of([row.key for row in rows])
+    found = list(listed_out(rows, backends, None))
+    return SessionsOut(sessions=found, next=following).model_dump(mode="json")
 
 
 async def named(journal: Journal, name: str) -> JsonObject:
     """Return the sessions that people call so."""
     rows = await journal.sessions(states=LIVING, named=name)
-    found = [row_out(row) for row in rows if row.owner != SHADOWS]
-    return SessionsOut(sessions=found, next=None).model_dump(mode="json")
+    return await _page(journal, [row for row in rows if row.owner != SHADOWS], None)
 
 
 async def shown(journal: Journal, name: str) -> JsonObject:
@@ -110,14 +112,16 @@ async def shown(journal: Journal, name: str) -> JsonObject:
         SessionExpired: it is no longer kept.
     """
     row = await _row(journal, name)
-    state = LogState()
+    state, times = LogState(), StartTimes()
     async for chunk in journal.scan(row.key):
         for entry in entries_of(chunk.body, row.id):
             state.apply_entry(entry)
+            times.hear(entry.event, entry.at)
     legs, names = await journal.legs(row.key), await journal.aliases(row.key)
     waiting = await journal.commands(row.key, statuses=("accepted",))
     queued = [command for command in waiting if _is_message(command)]
-    return detail_out(row, open_in(row.id, state), queued, legs, names, {}).model_dump(mode="json")
+    asked = open_in(row, legs[-1].backend, state, times)
+    return detail_out(row, asked, queued, legs, names, {}).model_dump(mode="json")
 
 
 def _is_message(command: CommandRow) -> bool:

@@ -7,12 +7,14 @@ from proxy.session.accept import RESET_SECONDS
 from proxy.session.feeds import codec_of
 from proxy.session.session import Session, SessionContext
 from proxy.session.snapshots import SNAPSHOT_ENTRIES, told
+from proxy.session.start_times import StartTimes
 
 __all__ = [
     "RESET_SECONDS",
     "SNAPSHOT_ENTRIES",
     "Session",
     "SessionContext",
+    "StartTimes",
     "codec_of",
     "told",
 ]

@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -77,6 +78,15 @@ class Feeds:
     def readers(self) -> int:
         """Return how many streams of frontends are open."""
         return sum([len(feed.readers) for feed in self.open.values()])
+
+    @property
+    def dialects(self) -> Counter[str]:
+        """Return how many streams of frontends are open in each dialect that has one."""
+        found: Counter[str] = Counter()
+        for key, feed in self.open.items():
+            if feed.readers:
+                found[key.dialect] += len(feed.readers)
+        return found
 
     @property
     def used(self) -> bool:

@@ -45,6 +45,7 @@ from proxy.session.notices import TurnObserver
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
+from proxy.session.start_times import StartTimes
 from proxy.session.task_scope import (
     STATE_MOST,
     SessionCallbacks,
@@ -133,6 +134,11 @@ class LogWriter:
     def repairs(self) -> Mapping[Rule, int]:
         """Return how often each rule of the normalizer was used."""
         return self._normalizer.repairs
+
+    @property
+    def times(self) -> StartTimes:
+        """Return since when what is open is open."""
+        return self._snapshots.times
 
     @property
     def stored(self) -> bool:

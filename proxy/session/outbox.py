@@ -179,6 +179,11 @@ class Outbox:
         return bool(self._owed or self.queue) or self._occupied
 
     @property
+    def messages(self) -> list[OutboxInput]:
+        """Return the messages that wait or are on their way, in order."""
+        return [one for one in self._inputs.values() if isinstance(one.command, cmd.SendMessage)]
+
+    @property
     def sending(self) -> bool:
         """Say whether an input is on its way to the backend and its answer not here yet."""
         return any(one.fate in (Fate.LEAVING, Fate.SENT) for one in self._inputs.values())

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ from proxy.session.outbound import CommandSender
 from proxy.session.outbox import Outbox
 from proxy.session.replies import RequestReplies
 from proxy.session.snapshots import may_have_one
+from proxy.session.start_times import StartTimes
 from proxy.session.task_scope import SessionCallbacks, TaskScope
 from proxy.telemetry.spans import SessionSpans
 from proxy.upstream.client import Upstream
@@ -198,6 +200,17 @@ class Session:
         return self._log.repairs
 
     @property
+    def skipped(self) -> int:
+        """Return how many frames of the backend could not be read, since the session was loaded or
+        moved there."""
+        return self._inbound.watcher.watch.skips
+
+    @property
+    def times(self) -> StartTimes:
+        """Return since when what is open is open."""
+        return self._log.times
+
+    @property
     def reconnecting_since(self) -> int | None:
         """Return since when the backend's stream is wanted and cannot be had, in Unix ms."""
         return self._inbound.reconnecting_since
@@ -206,6 +219,11 @@ class Session:
     def readers(self) -> int:
         """Return how many streams of frontends are open."""
         return self._feeds.readers
+
+    @property
+    def dialects(self) -> Counter[str]:
+        """Return how many streams of frontends are open in each dialect that has one."""
+        return self._feeds.dialects
 
     @property
     def last_seq(self) -> int:
@@ -264,6 +282,12 @@ class Session:
     def queued(self) -> list[CommandRow]:
         """Return the messages that wait here for their turn, in order."""
         return self._outbox.rows(self._outbox.queue)
+
+    def unanswered(self) -> tuple[int, int | None]:
+        """Return how many messages have no turn yet, and since when, in Unix ms, the first of those
+        that the backend has not taken waits."""
+        messages, owed = self._outbox.messages, self._outbox.owed
+        return len(messages) + len(owed), min((one.at for one in messages), default=None)
 
     def webhook(self, request_id: str) -> str | None:
         """Return the OAuth callback URL of an open sign-in at the backend, or None."""

@@ -21,6 +21,8 @@ from proxy.fanout.hub import SNAPSHOT_MOST
 from proxy.journal.base import Journal
 from proxy.session.messages import HEARD, MessageResult, MessageTracker
 from proxy.session.outbox import Outbox
+from proxy.session.start_times import HEARD as TIMED
+from proxy.session.start_times import StartTimes
 
 SNAPSHOT_ENTRIES = 128
 """Entries between two snapshots of a session's state: loading folds at most about as many, 1.5
@@ -59,7 +61,8 @@ class Snapshots:
     """Takes the snapshots of one session.
 
     `due` is the seq from which on the next one is taken. `requests` are those that gave the newest
-    inputs, `messages` those that are not over. `key` is the journal's for the session.
+    inputs, `messages` those that are not over, `times` are those of what is open. `key` is the
+    journal's for the session.
     """
 
     key: int
@@ -68,6 +71,7 @@ class Snapshots:
     due: int = dataclasses.field(init=False)
     requests: RecentRequests = dataclasses.field(default_factory=RecentRequests, init=False)
     messages: MessageTracker = dataclasses.field(default_factory=MessageTracker, init=False)
+    times: StartTimes = dataclasses.field(default_factory=StartTimes, init=False)
 
     def __post_init__(self) -> None:
         # Sessions that began together, as after an outage, do not all take theirs at once.
@@ -77,16 +81,19 @@ class Snapshots:
         """Hear an event for what of it outlives the log's fold; return the messages that end with
         it."""
         self.requests.hear(event, at)
+        if event.TYPE in TIMED:
+            self.times.hear(event, at)
         return self.messages.hear(event) if event.TYPE in HEARD else ()
 
     def take(self, state: LogState) -> StoredSnapshot | None:
         """Return a snapshot when it is time for one; it is stored when the entries are."""
         if state.seq < self.due:
             return None
-        data = b'{"owed":%b,"messages":%b,"requests":%b,"state":%b}' % (
+        data = b'{"owed":%b,"messages":%b,"requests":%b,"times":%b,"state":%b}' % (
             format_json(sorted(self.outbox.owed)),
             format_json(self.messages.dump()),
             format_json(self.requests.dump()),
+            format_json(self.times.dump()),
             state.snapshot(),
         )
         if len(data) > SNAPSHOT_MOST:
@@ -111,6 +118,9 @@ class Snapshots:
         owed = set(value["owed"])
         self.messages.restore(value["messages"])
         self.requests.restore(value["requests"])
+        if "times" in value:
+            # Snapshots of earlier releases have none.
+            self.times.restore(value["times"])
         self.outbox.restore(owed)
         return state
 

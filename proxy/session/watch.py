@@ -56,13 +56,14 @@ def is_unread(event: ev.Event) -> TypeGuard[ev.ErrorReported]:
 class Watch:
     """How long ago something came. All times are in ms.
 
-    `unread` counts the frames that could not be read since one could; `doubts` says that the
-    backend is to be asked about one of them.
+    `unread` counts the frames that could not be read since one could, `skips` all of them; `doubts`
+    says that the backend is to be asked about one of them.
     """
 
     quiet: int
     watching: bool = False
     unread: int = 0
+    skips: int = 0
     doubts: bool = False
     _since: int = 0
     _wait: int = 0
@@ -122,6 +123,7 @@ class Watch:
         A stream of such frames asks once in `quiet` ms.
         """
         self.unread += 1
+        self.skips += 1
         if self._asked is not None and now - self._asked < self.quiet:
             return False
         self._asked, self.doubts = now, True

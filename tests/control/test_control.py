@@ -26,9 +26,9 @@ from proxy.control.control import (
     BackendsOut,
     InteractionsOut,
     SessionDetailOut,
-    SessionsOut,
     openapi,
 )
+from proxy.control.listing import SessionsOut
 from proxy.scripted.faults import Faults, Silence
 from proxy.session import Session
 from tests.control.openapi import PATH, text
