@@ -46,7 +46,7 @@ from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, SessionRow
 from proxy.base.turns import RoundRobin
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
-from proxy.control import dialects, listing, translation
+from proxy.control import checks, dialects, listing, translation
 from proxy.control.api import (
     MOST,
     PAGE,
@@ -1071,6 +1071,7 @@ _YES = {"enum": ["0", "1", "false", "true"]}
 
 ENDPOINTS = (
     Endpoint("GET", "/backends", backends, BackendsOut),
+    *checks.ENDPOINTS,
     *dialects.ENDPOINTS,
     Endpoint("GET", "/routes", list_routes, RoutesOut),
     Endpoint("PUT", "/routes/{route}", set_route, ChangedRouteOut, body=RouteIn),
