@@ -97,6 +97,7 @@ ADMINS_ONLY = frozenset(
 ADMINISTERS = ADMINS_ONLY | {
     ("GET", "/api/v1/sessions/{session}"),
     ("GET", "/api/v1/sessions/{session}/events"),
+    ("GET", "/api/v1/sessions/{session}/as/{dialect}"),
     ("POST", "/api/v1/sessions/{session}/settle"),
 }
 """Routes of a session that a key of an administrator may use, whosever it is: it has no others."""
@@ -120,6 +121,7 @@ NAMES: Mapping[str, str] = {
     "request": "r-1",
     "agent": "engine",
     "file": "app.js",
+    "dialect": "eve",
 }
 """What stands for the names in a path where there is nothing better; `{route}` has no such."""
 

@@ -76,6 +76,7 @@ from proxy.control.api import (
     yes,
 )
 from proxy.control.listing import SessionOut, SessionsOut, page_of, row_out
+from proxy.control.legs import LEGS
 from proxy.entry.entry import read, read_pieces, read_submission, takes
 from proxy.entry.keys import SESSIONS
 from proxy.http.auth import (
@@ -1286,7 +1287,7 @@ def add_routes(app: web.Application) -> None:
     app[TURNS] = RoundRobin(4)
     # An archive is made of a session that is read through first.
     app[PACKING] = asyncio.Semaphore(2)
-    app[translation.LEGS] = WeakKeyDictionary()
+    app[LEGS] = WeakKeyDictionary()
     _document()
     for endpoint in ENDPOINTS:
         path = f"/api/v1{endpoint.path}"

@@ -194,21 +194,36 @@ class Feed:
             self._due = max(self._due, due)
             return
         self._marked = seq
-        version = self._version(self.encoder)
-        self.journal.add_snapshot(
-            self.key, StoredSnapshot(self._kind, version, self.next_cursor, seq, data)
+        self._store(self.encoder, seq, data)
+
+    def keep(self, encoder: Encoder, seq: int) -> bool:
+        """Give the state of an encoder after entry `seq`, which was not the end of the session, to
+        the journal; say whether it is short enough for that."""
+        data = encoder.snapshot()
+        if len(data) > SNAPSHOT_MOST:
+            return False
+        self._store(encoder, seq, data)
+        return True
+
+    def _store(self, encoder: Encoder, seq: int, data: bytes) -> None:
+        snapshot = StoredSnapshot(
+            self._kind, self._version(encoder), encoder.next_cursor, seq, data
         )
+        self.journal.add_snapshot(self.key, snapshot)
 
     @staticmethod
     def _version(encoder: Encoder) -> int:
         return encoder.version << 32 | encoder.shape
 
-    async def encoder_at(self, position: int | None = None) -> tuple[Encoder, int]:
+    async def encoder_at(
+        self, position: int | None = None, *, seq: int | None = None
+    ) -> tuple[Encoder, int]:
         """Return an encoder at most an interval of entries before cursor `position`, or before the
-        end of the log, and the seq of the last entry that it was fed with."""
+        entry after `seq`, or before the end of the log, and the seq of the last entry that it was
+        fed with."""
         encoder = self.make_encoder()
         version = self._version(encoder)
-        found = await self.journal.snapshot(self.key, self._kind, version, cursor=position)
+        found = await self.journal.snapshot(self.key, self._kind, version, cursor=position, seq=seq)
         if found is not None:
             try:
                 encoder.restore(found.data)

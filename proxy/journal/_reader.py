@@ -381,6 +381,31 @@ def read_snapshot(
         return None
 
 
+def read_snapshot_of_seq(
+    connection: apsw.Connection, session: int, kind: str, version: int, seq: int
+) -> StoredSnapshot | None:
+    """Return the newest snapshot with at most this seq; None if there is none, or it is damaged.
+
+    Cursors rise with the seqs, and they have the index.
+    """
+    low, high, best = 0, (1 << 63) - 1, None
+    while low <= high:
+        middle = (low + high) // 2
+        row = connection.execute(
+            "SELECT cursor, seq FROM snapshots"
+            " WHERE session = ? AND kind = ? AND version = ? AND cursor BETWEEN ? AND ?"
+            " ORDER BY cursor DESC LIMIT 1",
+            (session, kind, version, low, middle),
+        ).fetchone()
+        if row is None:
+            low = middle + 1
+        elif row[1] <= seq:
+            best, low = row[0], middle + 1
+        else:
+            high = row[0] - 1
+    return None if best is None else read_snapshot(connection, session, kind, version, best)
+
+
 def read_codecs(connection: apsw.Connection, session: int) -> list[CodecRow]:
     """Return the codecs that are fixed for a session, by dialect."""
     return [

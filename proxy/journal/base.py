@@ -335,10 +335,16 @@ class Journal(abc.ABC):
 
     @abc.abstractmethod
     async def snapshot(
-        self, session: int, kind: str, version: int, *, cursor: int | None = None
+        self,
+        session: int,
+        kind: str,
+        version: int,
+        *,
+        cursor: int | None = None,
+        seq: int | None = None,
     ) -> StoredSnapshot | None:
         """Return the newest snapshot of a kind and version, or the newest with at most this
-        `cursor`; None where there is none.
+        `cursor` or this `seq`; None where there is none.
         """
 
     @abc.abstractmethod

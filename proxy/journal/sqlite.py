@@ -453,14 +453,24 @@ class SqliteJournal(Journal):
             self._writer.put(PendingSnapshot(session, snapshot))
 
     async def snapshot(
-        self, session: int, kind: str, version: int, *, cursor: int | None = None
+        self,
+        session: int,
+        kind: str,
+        version: int,
+        *,
+        cursor: int | None = None,
+        seq: int | None = None,
     ) -> StoredSnapshot | None:
         """Return the newest snapshot of a kind and version, or the newest with at most this
-        `cursor`; None where there is none.
+        `cursor` or this `seq`; None where there is none.
 
         Raises:
             JournalUnavailable: it cannot be read now.
         """
+        if seq is not None:
+            return await self._ask(
+                lambda c: _reader.read_snapshot_of_seq(c, session, kind, version, seq)
+            )
         return await self._ask(lambda c: _reader.read_snapshot(c, session, kind, version, cursor))
 
     async def codecs(self, session: int) -> list[CodecRow]:

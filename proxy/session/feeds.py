@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import logging
 from collections import Counter
+import zlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -120,6 +121,28 @@ class Feeds:
             if self._closed:
                 feed.close()
         return feed
+
+    def outside(self, dialect: str, thread_id: str) -> Feed:
+        """Return a feed for who looks at the frames of a thread and is not a reader: the session
+        does not know it, and no codec is fixed. Where no codec was fixed before, what it keeps of
+        its encoder is its own: what the dialect would show may change.
+
+        Raises:
+            NotSupported: the dialect has no encoder.
+        """
+        name = dialect
+        if dialect not in self._codecs:
+            codec = self._codec(dialect)
+            name = f"{dialect}@{zlib.crc32(codec.settings):08x}"
+        return Feed(
+            self.journal,
+            self.row.key,
+            self.row.id,
+            self.encoders(dialect, thread_id),
+            lambda: self.stored_seq,
+            name=f"{name}/{thread_id}",
+            slots=self.slots,
+        )
 
     def encoders(self, dialect: str, thread_id: str, form: str = "") -> Callable[[], Encoder]:
         """Return what makes encoders of a dialect, in the version that is fixed for the session,

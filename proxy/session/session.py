@@ -304,6 +304,14 @@ class Session:
         """
         return self._feeds.get(dialect, thread_id, form)
 
+    def feed_outside(self, dialect: str, thread_id: str) -> Feed:
+        """Return the frames of a thread in a dialect for who only looks: nothing is fixed by it.
+
+        Raises:
+            NotSupported: the dialect has no encoder.
+        """
+        return self._feeds.outside(dialect, thread_id)
+
     def settings_of(self, dialect: str) -> Mapping[str, Any]:
         """Return the settings that shape the session's frames in a dialect: those that were
         configured when it was first read there."""

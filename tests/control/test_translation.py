@@ -3,7 +3,9 @@ word, and what a frontend of any dialect reads, event by event."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,21 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.model.events import Entry
-from proxy.control import translation
+from adapters.registry import faces
+from proxy.control import raw_frames, translation
 from proxy.control.api import ErrorOut
-from proxy.control.translation import RawFrameOut, RawFramesOut
+from proxy.control.raw_frames import RawFrameOut, RawFramesOut
+from proxy.control.translation import (
+    TranslatedFrameOut,
+    TranslatedFramesOut,
+)
 from proxy.migration.moving import move, roll_back
 from tests.migration.support import House
 from tests.support.dragoman import Dragoman, Start, starting
 from tests.support.journals import stored_entries
 from tests.support.keys import key_of
 from tests.support.proxied import proxied
-from tests.support.waiting import asks, settled, until
+from tests.support.waiting import SOON_S, asks, settled, until
 
 BACKENDS = ("old", "new", "engine", "herm", "agents", "runs")
 KEYS = (key_of("owner"), key_of("foreign"), key_of("admin", admin=True))
@@ -134,7 +141,7 @@ async def test_a_page_of_frames_is_bounded_by_its_size_too(
     house = await start()
     session_id = await approved(house, "runs")
     whole = await frames(house, session_id)
-    monkeypatch.setattr(translation, "ANSWER_BYTES", 600)
+    monkeypatch.setattr(raw_frames, "ANSWER_BYTES", 600)
     paged, pages = await all_frames(house, session_id, 1000)
     assert pages > 4
     assert paged == whole.frames
@@ -149,7 +156,7 @@ async def test_where_frames_that_gave_no_event_fill_a_page_it_is_said(
     last, number = session.last_seq, (await frames(house, session_id)).frames[-1].number
     noise = [b"%d" % n for n in range(60)]
     house.sessions.journal.add_frames(session.row.key, 0, number + 1, noise, 1)
-    monkeypatch.setattr(translation, "ANSWER_BYTES", 20 * 110)
+    monkeypatch.setattr(raw_frames, "ANSWER_BYTES", 20 * 110)
     # None of them is forgotten as long as no event comes after them.
     page = await frames(house, session_id, f"after={last}")
     assert (page.omitted, page.next) == (True, None)
@@ -272,8 +279,230 @@ async def test_frames_are_for_administrators() -> None:
 async def test_a_range_that_means_nothing_is_refused_by_name(query: str, names: str) -> None:
     async with proxied() as dragoman:
         session_id = await dragoman.say("hello")
-        path = f"/api/v1/sessions/{session_id}/frames?{query}"
-        status, body = await dragoman.request("GET", path)
-        error = ErrorOut.model_validate(body).error
-        assert (status, error.code) == (400, "invalid_request")
-        assert names in error.message
+        for what in ("frames", "as/eve"):
+            path = f"/api/v1/sessions/{session_id}/{what}?{query}"
+            status, body = await dragoman.request("GET", path)
+            error = ErrorOut.model_validate(body).error
+            assert (status, error.code) == (400, "invalid_request")
+            assert names in error.message
+
+
+# The same events as a face shows them.
+
+STREAMS = {
+    "eve": "/eve/v1/session/{}/stream",
+    "engine": "/execute/replay?task_id={}",
+    "herm": "/v1/sessions/{}/events/stream",
+    "managed-agents": "/v1/sessions/{}/events/stream",
+}
+"""The faces whose readers may come at any time, and the paths of their streams."""
+
+SAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "agui": (
+        "",
+        {
+            "threadId": "t-1",
+            "runId": "r-1",
+            "state": {},
+            "messages": [{"id": "m-1", "role": "user", "content": "script: tool"}],
+            "tools": [],
+            "context": [],
+            "forwardedProps": {},
+        },
+    ),
+    "aisdk": (
+        "/api/chat",
+        {
+            "id": "c-1",
+            "trigger": "submit-message",
+            "messages": [
+                {
+                    "id": "m-1",
+                    "role": "user",
+                    "parts": [{"type": "text", "text": "script: tool"}],
+                }
+            ],
+        },
+    ),
+}
+"""The faces that answer a message with the frames of its turn, and such a message."""
+
+
+async def shown_as(
+    dragoman: Dragoman, session_id: str, dialect: str, query: str = "limit=1000"
+) -> TranslatedFramesOut:
+    status, body = await get(dragoman, f"/sessions/{session_id}/as/{dialect}?{query}")
+    assert status == 200, body
+    return TranslatedFramesOut.model_validate(body)
+
+
+def joined(frames: Iterable[TranslatedFrameOut]) -> bytes:
+    return "".join(frame.text for frame in frames).encode()
+
+
+def without_comments(body: bytes) -> bytes:
+    """Return a body without what only says that it lives: comments, and empty lines of NDJSON."""
+    body = re.sub(rb"(?m)^:.*\n\n", b"", body)
+    return re.sub(rb"(?m)^\n", b"", body) if body.lstrip().startswith(b"{") else body
+
+
+def test_each_dialect_with_a_face_is_read_there() -> None:
+    assert STREAMS.keys() | SAYS.keys() == faces().keys()
+
+
+@pytest.mark.parametrize("dialect", STREAMS)
+async def test_the_frames_are_those_that_a_reader_of_a_face_gets(
+    start: Start[House], dialect: str
+) -> None:
+    house = await start()
+    session = await house.eve_client("engine", style="S").create("script: approve")
+    live = await house.live(session.session_id)
+    await until(lambda: asks(live))
+    url = house.face(dialect, "engine") + STREAMS[dialect].format(session.session_id)
+    async with house.http.get(url) as response:
+        assert response.status == 200, await response.text()
+        await answer(house, session.session_id, decision="allow")
+        await settled(live)
+        page = await shown_as(house, session.session_id, dialect)
+        framing = "ndjson" if response.content_type == "application/x-ndjson" else "sse"
+        assert (page.dialect, page.framing, page.next) == (dialect, framing, None)
+        read = b""
+        while page.frames[-1].text.encode() not in read:
+            read += await response.content.readany()
+    read = without_comments(read)
+    assert read.count(b"\n") > 5
+    # Some begin with what comes next.
+    assert joined(page.frames).endswith(read)
+    if dialect in ("eve", "engine"):
+        assert joined(page.frames) == read
+
+
+@pytest.mark.parametrize("dialect", SAYS)
+async def test_the_frames_are_those_that_answer_a_message(
+    start: Start[House], dialect: str
+) -> None:
+    house = await start()
+    path, said = SAYS[dialect]
+    async with house.http.post(house.face(dialect, "herm") + path, json=said) as response:
+        body = await response.read()
+    (row,) = await house.sessions.journal.sessions()
+    await settled(await house.live(row.id))
+    page = await shown_as(house, row.id, dialect)
+    assert joined(page.frames) == without_comments(body)
+    assert [frame.cursor for frame in page.frames] == sorted({f.cursor for f in page.frames})
+
+
+@pytest.mark.parametrize("dialect", sorted(faces()))
+async def test_pages_of_translated_frames_are_together_what_one_answer_is(
+    start: Start[House], monkeypatch: pytest.MonkeyPatch, dialect: str
+) -> None:
+    house = await start()
+    session_id = await approved(house, "herm")
+    whole = await shown_as(house, session_id, dialect)
+    assert {frame.seq for frame in whole.frames} <= {
+        one.seq for one in await entries_of(house, session_id)
+    }
+    for limit, size in ((1, 1 << 20), (5, 1 << 20), (1000, 500)):
+        monkeypatch.setattr(translation, "ANSWER_BYTES", size)
+        found: list[TranslatedFrameOut] = []
+        after: int | None = 0
+        while after is not None:
+            page = await shown_as(house, session_id, dialect, f"after={after}&limit={limit}")
+            found += page.frames
+            after = page.next
+        assert found == whole.frames
+
+
+async def test_looking_leaves_no_trace_in_the_session(start: Start[House]) -> None:
+    house = await start()
+    session_id = await approved(house, "herm")
+    session = await house.live(session_id)
+    journal = house.sessions.journal
+    before = await journal.codecs(session.row.key)
+    feeds = set(session._feeds.open)
+    for dialect in faces():
+        await shown_as(house, session_id, dialect)
+    await frames(house, session_id)
+    assert await journal.codecs(session.row.key) == before
+    assert (set(session._feeds.open), session.readers) == (feeds, 0)
+    assert len(await entries_of(house, session_id)) == session.last_seq
+
+
+async def long_session(house: House) -> tuple[str, int]:
+    """Return a session with many events, and how many there are."""
+    session_id = await approved(house, "herm")
+    session = await house.live(session_id)
+    for number in range(12):
+        told = [ev.SessionUpdated(thread_id=ev.MAIN, title=f"{number} {n}") for n in range(100)]
+        await session.tell(told)
+    return session_id, session.last_seq
+
+
+async def test_a_page_begins_at_a_state_that_was_kept(
+    start: Start[House], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translation, "KEEP_ENTRIES", 100)
+    house = await start()
+    session_id, last = await long_session(house)
+    query = f"after={last - 5}"
+    first = await shown_as(house, session_id, "managed-agents", query)
+    session = await house.live(session_id)
+    feed = session.feed_outside("managed-agents", ev.MAIN)
+
+    async def kept() -> int:
+        return (await feed.encoder_at(seq=last - 5))[1]
+
+    async with asyncio.timeout(SOON_S):
+        # What is kept has no event that says that it is stored.
+        while not last - 300 < await kept() <= last - 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert await shown_as(house, session_id, "managed-agents", query) == first
+    assert 0 < (await feed.encoder_at(seq=500))[1] <= 500
+    # A frontend that comes later does not begin with what was kept for a look.
+    assert (await session.feed("managed-agents").encoder_at())[1] == 0
+
+
+async def test_a_long_log_is_encoded_over_several_requests(
+    start: Start[House], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await start()
+    session_id, last = await long_session(house)
+    whole = await shown_as(house, session_id, "herm", f"after={last - 5}")
+    monkeypatch.setattr(translation, "BEFORE_SECONDS", 0.0)
+    reached = 0
+    path = f"/sessions/{session_id}/as/engine?after={last - 5}"
+    async with asyncio.timeout(SOON_S):
+        while True:
+            status, body = await get(house, path)
+            if status == 200:
+                break
+            error = ErrorOut.model_validate(body).error
+            assert (status, error.code) == (503, "overloaded")
+            assert error.details["read"] >= reached
+            reached = error.details["read"]
+    assert reached > 0
+    assert whole.next is None
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "names"),
+    [
+        ("as/klingon", 404, "There is no dialect `klingon`; served are: herm, eve"),
+        ("as/hermes-agent", 409, "`hermes-agent` is a dialect of backends only"),
+        ("as/eve?thread=nobody", 404, "has no thread `nobody`"),
+    ],
+)
+async def test_what_cannot_be_shown_is_refused_by_name(path: str, status: int, names: str) -> None:
+    async with proxied() as dragoman:
+        session_id = await dragoman.say("hello")
+        found, body = await dragoman.request("GET", f"/api/v1/sessions/{session_id}/{path}")
+        assert found == status
+        assert names in ErrorOut.model_validate(body).error.message
+
+
+async def test_translated_frames_are_for_who_may_read_the_events() -> None:
+    async with proxied(keys=KEYS) as dragoman:
+        session_id = await dragoman.say("hello", key="k-owner")
+        path = f"/api/v1/sessions/{session_id}/as/eve"
+        for key, status in (("k-owner", 200), ("k-foreign", 404), ("k-admin", 200), (None, 401)):
+            assert (await dragoman.request("GET", path, key=key))[0] == status

@@ -445,6 +445,7 @@ async def test_frames_are_kept_by_number_and_leg(journal: Journal) -> None:
 
     assert await journal.frames(key, 0) == [(0, b"f0"), (1, b"f1"), (2, b"f2"), (10, b"f10")]
     assert await journal.frames(key, 0, first=1, limit=2) == [(1, b"f1"), (2, b"f2")]
+    assert await journal.frames(key, 0, first=1, limit_bytes=3) == [(1, b"f1"), (2, b"f2")]
     assert await journal.frames(key, 1) == [(0, b"other leg")]
     assert await journal.frames(key, 0, first=11) == []
 
@@ -659,10 +660,20 @@ async def test_the_newest_snapshot_of_a_kind_and_version_is_found_by_cursor(
     await journal.aclose()
     await journal.open()
 
-    async def found(cursor: int | None) -> bytes | None:
-        snapshot = await journal.snapshot(row.key, "frames/a", 1, cursor=cursor)
+    async def found(cursor: int | None, seq: int | None = None) -> bytes | None:
+        snapshot = await journal.snapshot(row.key, "frames/a", 1, cursor=cursor, seq=seq)
         return None if snapshot is None else snapshot.data
 
+    assert [await found(None, seq) for seq in (0, 19, 20, 39, 40, 59, 60, 1 << 40)] == [
+        None,
+        None,
+        b"ten",
+        b"ten",
+        b"twenty again",
+        b"twenty again",
+        b"thirty",
+        b"thirty",
+    ]
     assert [await found(cursor) for cursor in (9, 10, 19, 20, 29, 30, None)] == [
         None,
         b"ten",
