@@ -75,8 +75,8 @@ from proxy.control.api import (
     whole,
     yes,
 )
-from proxy.control.listing import SessionOut, SessionsOut, page_of, row_out
 from proxy.control.legs import LEGS
+from proxy.control.listing import SessionOut, SessionsOut, page_of, row_out
 from proxy.entry.entry import read, read_pieces, read_submission, takes
 from proxy.entry.keys import SESSIONS
 from proxy.http.auth import (

@@ -7,8 +7,8 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections import Counter
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
