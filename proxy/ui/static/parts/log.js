@@ -44,6 +44,10 @@ export class LogWindow {
     return this.entries[seq - this.first];
   }
 
+  get closed() {
+    return this.#stop.signal.aborted;
+  }
+
   close() {
     this.#stop.abort();
     clearTimeout(this.#timer);
@@ -184,7 +188,11 @@ class Beside {
         // What the key may not see it will not see the next time either.
         this.#refused = error.status >= 400 && error.status < 500;
         this.#again = performance.now() + 2000;
-        break;
+        if (error.status !== 503) break;
+        // A long log is read in a dialect for the first time: it says how far.
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+        if (this.log.closed) break;
+        continue;
       }
       // The end of a fast log moves on while it is looked at.
       await new Promise((resolve) => setTimeout(resolve, 250));
