@@ -6,13 +6,14 @@ Nothing of the page comes from elsewhere, and nothing is run that is not in one 
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-from aiohttp import web
+from aiohttp import ETag, web
 
 from adapters import registry
 from adapters.registry import DIALECTS
@@ -42,9 +43,10 @@ _MEDIA = {
 
 
 class PageFile(NamedTuple):
-    """A file of the page, its media type and the tag of its bytes."""
+    """A file of the page, plain and as gzip, its media type and the tag of its bytes."""
 
     body: bytes
+    packed: bytes
     media: str
     tag: str
 
@@ -75,7 +77,8 @@ def _suffix(file: Traversable) -> str:
 
 def _read(file: Traversable) -> PageFile:
     body = file.read_bytes()
-    return PageFile(body, _MEDIA[_suffix(file)], hashlib.sha256(body).hexdigest()[:32])
+    tag = hashlib.sha256(body).hexdigest()[:32]
+    return PageFile(body, gzip.compress(body, mtime=0), _MEDIA[_suffix(file)], tag)
 
 
 async def _file(request: web.Request) -> web.StreamResponse:
@@ -84,16 +87,21 @@ async def _file(request: web.Request) -> web.StreamResponse:
     if found is None:
         text = f"The page has no file `{path[:80]}`; it is at `{UI}`."
         raise DragomanError(text, code=ErrorCode.NOT_FOUND)
+    packed = "gzip" in request.headers.get("Accept-Encoding", "")
     response = web.Response(
-        body=found.body,
+        body=found.packed if packed else found.body,
         content_type=found.media,
         charset="utf-8",
-        headers={**SECURITY, "Cache-Control": "no-cache"},
+        headers={**SECURITY, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"},
     )
-    response.etag = found.tag
+    if packed:
+        response.headers["Content-Encoding"] = "gzip"
+    # Weak: it is of the file, whichever way that is sent.
+    response.etag = ETag(found.tag, is_weak=True)
     if any(tag.value in {found.tag, "*"} for tag in request.if_none_match or ()):
         response.set_status(304)
         response.body = None
+        response.headers.pop("Content-Encoding", None)
     return response
 
 

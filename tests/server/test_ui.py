@@ -13,7 +13,7 @@ from proxy.ui.ui import SECURITY, files
 from tests.support.proxied import Proxied, proxied
 
 LOADED_BYTES = 150_000
-"""What all files of the page may have together."""
+"""What all files of the page may have together on their way to a browser."""
 
 
 @pytest.fixture
@@ -37,6 +37,17 @@ async def test_each_file_of_the_page_is_served_with_what_keeps_it_safe(dragoman:
         assert (answer.status, body) == (200, file.body)
         assert answer.content_type == file.media
         assert dict(answer.headers).items() >= SECURITY.items()
+
+
+async def test_a_browser_gets_a_file_packed_and_who_takes_no_gzip_gets_it_plain(
+    dragoman: Proxied,
+) -> None:
+    packed, body = await got(dragoman, "/ui/app.js", **{"Accept-Encoding": "gzip, br"})
+    plain, same = await got(dragoman, "/ui/app.js", **{"Accept-Encoding": "identity"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in plain.headers
+    assert body == same
+    assert int(packed.headers["Content-Length"]) < len(body) / 2
 
 
 async def test_a_file_that_the_browser_has_is_not_sent_again(dragoman: Proxied) -> None:
@@ -79,7 +90,7 @@ async def test_the_page_can_be_turned_off() -> None:
 
 
 def test_the_page_is_small() -> None:
-    assert sum(len(file.body) for file in files().values()) < LOADED_BYTES
+    assert sum(len(file.packed) for file in files().values()) < LOADED_BYTES / 2
 
 
 def test_no_file_runs_what_it_is_told_or_loads_from_elsewhere() -> None:
