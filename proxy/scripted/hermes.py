@@ -19,13 +19,17 @@ GATED = Path(__file__).with_name("hermes_gated.ndjson")
 
 GATED_SESSION = "20261121_201138_b24ef4"
 
+PAUSE_SECONDS = 0.5
+"""How long Hermes waits before it sends again what a broken connection has left open."""
+
 WAIT_SECONDS = 3_600.0
 """How long the call waits. So long a person may look at the demo before saying yes."""
 
 
 async def play_gated(url: str, *, pace: float = 1.0) -> None:
     """Send the hooks of `GATED` to `url`; the pauses between them are a tenth of a second at pace
-    1. What is not taken ends the session, as a Hermes that was killed does."""
+    1. What a broken connection leaves open is sent again, with the same id. What is not taken ends
+    the session, as a Hermes that was killed does."""
     decided = None
     async with aiohttp.ClientSession() as http:
         for number, line in enumerate(GATED.read_text(encoding="utf-8").splitlines()):
@@ -50,7 +54,13 @@ async def _send(
         "dragoman": ours,
     }
     timeout = aiohttp.ClientTimeout(total=None if wait is None else wait + 10)
-    async with http.post(url, json=body, timeout=timeout) as response:
-        response.raise_for_status()
-        answer: dict[str, Any] = await response.json()
-        return answer
+    while True:
+        try:
+            async with http.post(url, json=body, timeout=timeout) as response:
+                response.raise_for_status()
+                answer: dict[str, Any] = await response.json()
+                return answer
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+            await asyncio.sleep(PAUSE_SECONDS)
