@@ -22,6 +22,8 @@ from proxy.base.metrics import LEFT
 from proxy.base.repeats import Submission
 from proxy.config.settings import ListenerSettings
 from proxy.control import api, control
+from proxy.control.demo import Demo
+from proxy.control.demo import add_routes as add_demo
 from proxy.entry.capture import add_captures
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
@@ -105,13 +107,15 @@ def _preflight(request: web.Request) -> web.Response:
         return api.error_response(error)
 
 
-def create_app(sessions: Sessions) -> web.Application:
-    """Return the main application."""
+def create_app(sessions: Sessions, demo: Demo | None = None) -> web.Application:
+    """Return the main application; that of a demo can be broken."""
     app = _base(sessions)
     metrics.count_requests(app)
     health.add_routes(app)
     metrics.add_routes(app)
     control.add_routes(app)
+    if demo is not None:
+        add_demo(app, demo)
     for path in ("/api", "/api/{tail:.*}"):
         app.router.add_route("*", path, api.guarded(_below_api))
     addresses.add_routes(app)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import aiohttp
@@ -22,6 +23,7 @@ from proxy.base.errors import CannotListen, JournalError, why_not_listening
 from proxy.base.loop_lag import LAG
 from proxy.base.tasks import Tasks
 from proxy.config.settings import Address, Settings
+from proxy.control.demo import Demo
 from proxy.http.connections import runner_of
 from proxy.journal import open_journal
 from proxy.migration.shadowing import ShadowDriver
@@ -32,6 +34,10 @@ from proxy.telemetry.tracing import open_tracing
 from proxy.upstream.backend_check import warn
 
 _log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+"""Connections that wait to be taken. Beyond it the kernel lets a client wait for a second before it
+tries again, and asyncio's own 100 are fewer than come back after a restart."""
 
 GRACE_SECONDS = 0.5
 """How long handlers get to end once the sessions are closed; streams were told to end before."""
@@ -105,20 +111,19 @@ def _closing_seconds(settings: Settings) -> float:
     return min(2.0, settings.server.shutdown_seconds / 2)
 
 
-async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
+async def listen(
+    app: web.Application, address: Address, sockets: Sequence[socket.socket] = ()
+) -> tuple[web.AppRunner, int]:
+    """Serve at an address, or at sockets that are bound to it."""
     runner = runner_of(app, grace=GRACE_SECONDS)
     await runner.setup()
+    sites: list[web.BaseSite] = [web.SockSite(runner, one, backlog=BACKLOG) for one in sockets]
+    if not sites:
+        host, port = address
+        sites.append(web.TCPSite(runner, host, port, reuse_address=True, backlog=BACKLOG))
     try:
-        # Beyond this number the kernel lets a client wait for a second before it tries again, and
-        # asyncio's own 100 are fewer than come back after a restart.
-        site = web.TCPSite(
-            runner,
-            address.host,
-            address.port,
-            reuse_address=True,
-            backlog=1024,
-        )
-        await site.start()
+        for site in sites:
+            await site.start()
     except (OSError, UnicodeError) as error:
         await runner.cleanup()
         raise CannotListen(why_not_listening(error, address.host, address.port)) from error
@@ -133,11 +138,14 @@ async def serve(
     checked: bool = True,
     failed: Callable[[JournalError], None] | None = None,
     read: Callable[[], Settings] | None = None,
+    sockets: Sequence[socket.socket] = (),
+    demo: Demo | None = None,
 ) -> None:
     """Serve until `stop` is set; `ready` hears the URL once requests are taken. Unless the backends
     are not to be `checked`, the log warns of those that cannot be used, as soon as that is known.
     `failed` ends the process when the journal can store nothing more, see `Journal.when_failed`.
-    With `read`, which reads the configuration anew, SIGHUP reloads it.
+    With `read`, which reads the configuration anew, SIGHUP reloads it. `sockets` are bound to the
+    address already, and `demo` is what this serves, where it does.
 
     Raises:
         CannotListen: an address cannot be listened on.
@@ -156,7 +164,7 @@ async def serve(
         checks = Tasks("checks")
         try:
             address = settings.server.address
-            runner, port = await listen(create_app(sessions), address)
+            runner, port = await listen(create_app(sessions, demo), address, sockets)
             runners.append(runner)
             served = _base_urls(settings, address._replace(port=port))
             for listener in settings.listeners:

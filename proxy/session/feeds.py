@@ -205,6 +205,13 @@ class Feeds:
             except Exception:  # noqa: BLE001 - anybody who reads hears of what is wrong
                 _log.exception("session `%s`: no snapshots for `%s`", self.row.id, dialect)
 
+    def cut(self) -> int:
+        """Cut the connections of all readers, and return how many those were."""
+        cut = [reader.transport for feed in self.open.values() for reader in feed.readers]
+        for transport in cut:
+            transport.abort()
+        return len(cut)
+
     def end(self) -> None:
         """End all readers; who comes later is told to come back."""
         self._closed = True

@@ -220,6 +220,10 @@ class Session:
         """Return how many streams of frontends are open."""
         return self._feeds.readers
 
+    def cut_readers(self) -> int:
+        """Cut the connections of all streams of frontends, as a network does; return how many."""
+        return self._feeds.cut()
+
     @property
     def dialects(self) -> Counter[str]:
         """Return how many streams of frontends are open in each dialect that has one."""
