@@ -312,6 +312,8 @@ async def output(child: asyncio.subprocess.Process) -> tuple[int, str, str]:
 async def announced(child: asyncio.subprocess.Process) -> str:
     assert child.stdout is not None
     line = (await child.stdout.readline()).decode()
+    if line.startswith("Open "):
+        line = (await child.stdout.readline()).decode()
     match = re.fullmatch(r"listening on (http://\S+:\d+)\n", line)
     if match is None:
         pytest.fail(f"it says `{line}`:\n{(await output(child))[2]}")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -18,9 +15,9 @@ from proxy import cli
 from proxy.base import logs
 from proxy.base.errors import ConfigError
 from proxy.tools import demo
+from tests.support.demos import running
 from tests.support.keys import credential
 from tests.support.ports import free_port
-from tests.support.waiting import SOON_S
 
 PAGE, OTHER = "http://localhost:5173", "https://app.example.com"
 SHARED = "Access-Control-Allow-Origin"
@@ -32,30 +29,6 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setattr(logs, "configure", lambda *, level, **_: found.append(level))
     return found
-
-
-@contextlib.asynccontextmanager
-async def running(
-    environ: Mapping[str, str] | None = None, **options: Any
-) -> AsyncIterator[tuple[str, str | None]]:
-    """Run a demo, and give its address and its key."""
-    stop = asyncio.Event()
-    ready: asyncio.Future[tuple[str, str | None]] = asyncio.get_running_loop().create_future()
-    names = {f"DRAGOMAN_{name}": value for name, value in (environ or {}).items()}
-    async with asyncio.TaskGroup() as group:
-        group.create_task(
-            demo.run_demo(
-                **{"environ": names, "host": None, "port": 0, **options},
-                ready=lambda url, key: ready.set_result((url, key)),
-                stop=stop,
-            )
-        )
-        async with asyncio.timeout(SOON_S):
-            found = await ready
-        try:
-            yield found
-        finally:
-            stop.set()
 
 
 async def shared_with(url: str, page: str, key: str | None = None) -> str | None:

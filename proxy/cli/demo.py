@@ -7,17 +7,21 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+import threading
+import webbrowser
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import click
 
 from adapters.wire.errors import DragomanError
 from proxy.base import logs
-from proxy.cli.printing import clean
+from proxy.cli import printing
+from proxy.cli.printing import clean, fail
 from proxy.cli.running import announce, checked_host, run_server
 from proxy.config.settings import parse_listen
 from proxy.tools import demo as playing
+from proxy.tools import demo_server
 
 
 @click.command(short_help="Serve scripted backends without any configuration.")
@@ -42,18 +46,67 @@ from proxy.tools import demo as playing
 @click.option(
     "--check", is_flag=True, help="Run the sample commands, say PASS or FAIL for each, and exit."
 )
-def demo(host: str | None, port: int | None, origins: Sequence[str], check: bool) -> None:
+@click.option(
+    "--no-browser", is_flag=True, help="Do not open the page in a browser when on a terminal."
+)
+@click.option("--server", is_flag=True, hidden=True, help="Be the server of a demo.")
+def demo(
+    host: str | None,
+    port: int | None,
+    origins: Sequence[str],
+    check: bool,
+    no_browser: bool,
+    server: bool,
+) -> None:
     """Serve scripted backends without any configuration, network or key.
 
-    Prints sample commands that can be pasted into a shell. Its journal is gone when it ends.
-    Variables such as DRAGOMAN_SERVER__LISTEN count as for `serve`.
+    Prints the address of a page, and on a terminal opens it; then sample commands that can be
+    pasted into a shell. Its journal is gone when it ends. Variables such as DRAGOMAN_SERVER__LISTEN
+    count as for `serve`.
     """
+    if server:
+        _serve()
+        return
     logs.configure(level="warning")
     run = functools.partial(playing.run_demo, environ=os.environ, host=host, origins=origins)
     if check:
         passed = run_server(functools.partial(_check_demo, functools.partial(run, port=port or 0)))
         sys.exit(0 if passed else 1)
-    run_server(lambda stop: run(port=port, ready=_show_samples, stop=stop))
+
+    def ready(url: str, key: str | None) -> None:
+        page = f"{_reached(url)}/ui/"
+        click.echo(f"Open {page}" + (f" with the key {key}" if key is not None else ""))
+        _show_samples(url, key)
+        if printing.on_terminal() and not no_browser and has_display(os.environ, sys.platform):
+            # It may take until the browser has started.
+            threading.Thread(target=_open_page, args=(page,), daemon=True).start()
+
+    run_server(lambda stop: run(port=port, ready=ready, stop=stop))
+
+
+def _serve() -> None:
+    """Be the server of a demo, which runs the same command and tells what to serve on stdin."""
+    try:
+        plan = demo_server.read_plan()
+    except ValueError:
+        fail("`--server` is for the demo itself: run `dragoman demo`.", status=2)
+    settings = plan.settings(os.environ)
+    run_server(lambda stop: demo_server.serve_demo(plan, settings, ready=click.echo, stop=stop))
+
+
+def has_display(environ: Mapping[str, str], platform: str) -> bool:
+    """Tell whether a browser that is opened here is likely to be seen by who asks for it."""
+    if environ.get("SSH_CONNECTION"):
+        return False
+    return platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+
+
+def _open_page(url: str) -> None:
+    with contextlib.suppress(webbrowser.Error):
+        # A browser that is a program of the terminal would take that from the demo.
+        browser = webbrowser.get()
+        if type(browser) is not webbrowser.GenericBrowser:
+            browser.open(url)
 
 
 def _reached(url: str) -> str:

@@ -1,7 +1,7 @@
-"""The demo: the proxy with scripted backends behind it, in one process, without configuration,
-network or key.
+"""The demo: the proxy with scripted backends behind it, without configuration, network or key.
 
-Everything is real but the agents: a journal in a file, the faces, the control API. `SAMPLES` are
+Everything is real but the agents: a journal in a file, the faces, the control API. The proxy is a
+process of its own, so that it can be killed while the agents go on. `SAMPLES` are
 the commands that the command line prints and that a person pastes into one shell, one after the
 other; `check` runs exactly these.
 """
@@ -30,26 +30,20 @@ import aiohttp
 from aiohttp import web
 
 from adapters.registry import DIALECTS
-from proxy.app.server import serve
 from proxy.base import logs
-from proxy.base.errors import ConfigError
 from proxy.base.tasks import Tasks
-from proxy.config import settings
-from proxy.config.settings import (
-    Address,
-    KeySettings,
-    Settings,
-    load_address,
-    load_settings,
-    parse_listen,
-)
+from proxy.config.settings import Address, load_address
 from proxy.scripted import BACKENDS, CALLERS, CREATE, ScriptedOptions
 from proxy.scripted.hermes import GATED_SESSION
+from proxy.tools.demo_server import DemoPlan, keep_serving, open_sockets
 
 HOST = "127.0.0.1"
 
 _KEYS = "DRAGOMAN_KEYS"
 """What the variables begin with that add keys."""
+
+LATE_SECONDS = 2.0
+"""How much longer than it should the server may take to stop before it is killed."""
 
 SAMPLE_SECONDS = 20.0
 """How long a sample may take. The slowest plays a turn of about a second."""
@@ -204,7 +198,8 @@ async def run_demo(
     ready: Callable[[str, str | None], None],
     stop: asyncio.Event,
 ) -> None:
-    """Serve the demo until `stop` is set; its journal is removed afterwards.
+    """Serve the demo until `stop` is set; its journal is removed afterwards. Its server is another
+    process, which is started again when it is killed.
 
     Args:
         environ: the settings that variables give, as they do for `serve`.
@@ -218,7 +213,9 @@ async def run_demo(
 
     Raises:
         ConfigError: the settings are wrong, or not for a demo.
-        OSError: the port is busy, or none of the ports to try is free.
+        CannotListen: the port is busy.
+        OSError: none of the ports to try is free.
+        DragomanError: the server does not start, and has said why on stderr.
     """
     configured = load_address(None, environ)
     host = configured.host if host is None else host
@@ -233,26 +230,52 @@ async def run_demo(
             backend: dict[str, Any] = {"name": dialect, "dialect": dialect, "url": url}
             if dialect in CREATE:
                 backend["create"] = CREATE[dialect]
-            backends.append(("the demo", backend))
+            backends.append(backend)
+        scripted = tuple(str(backend["name"]) for backend in backends)
         callers = _callers(host, environ)
         for dialect in callers:
             url = DIALECTS[dialect].other_urls[0]
-            backends.append(("the demo", {"name": dialect, "dialect": dialect, "url": url}))
+            backends.append({"name": dialect, "dialect": dialect, "url": url})
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-"))
-        given = settings.SettingsOverrides(
-            Address(host, port).url.removeprefix("http://"), backends, origins
+        key = secrets.token_urlsafe(24)
+        plan = DemoPlan(
+            listen=_listen(host, port),
+            origins=tuple(origins),
+            backends=tuple(backends),
+            scripted=scripted,
+            journal=Path(folder) / "demo.db",
+            key_sha256=hashlib.sha256(key.encode()).hexdigest(),
         )
-        found, key = _settings(environ, given, Path(folder) / "demo.db")
+        found = plan.settings(environ)
         logs.configure(level=found.log.level, secrets=found.secrets())
+        sockets = await asyncio.to_thread(open_sockets, found.server.address)
+        for one in sockets:
+            stack.enter_context(one)
         playing = Tasks("demo")
         stack.push_async_callback(playing.aclose)
 
         def begin(url: str) -> None:
             for dialect, play in callers.items():
                 playing.start(_played(play(f"{url}/from/{dialect}")), name=dialect)
-            ready(url, key)
+            ready(url, key if found.keys else None)
 
-        await serve(found, ready=begin, stop=stop, checked=False)
+        others = {name: os.environ[name] for name in os.environ if not name.startswith("DRAGOMAN_")}
+        await keep_serving(
+            plan.model_copy(
+                update={
+                    "listen": _listen(host, sockets[0].getsockname()[1]),
+                    "sockets": tuple(one.fileno() for one in sockets),
+                }
+            ),
+            {**others, **environ},
+            seconds=found.server.shutdown_seconds + LATE_SECONDS,
+            ready=begin,
+            stop=stop,
+        )
+
+
+def _listen(host: str, port: int) -> str:
+    return Address(host, port).url.removeprefix("http://")
 
 
 def _callers(
@@ -268,33 +291,6 @@ async def _played(play: Coroutine[Any, Any, None]) -> None:
     """Play a session of a backend that calls us; a demo that ends cuts it off."""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         await play
-
-
-def _settings(
-    environ: Mapping[str, str], options: settings.SettingsOverrides, journal: Path
-) -> tuple[Settings, str | None]:
-    """Return the settings of a demo, and the key that its samples show, if it needs one: where
-    other machines can reach it, or the environment has keys."""
-    key = secrets.token_urlsafe(24)
-    own = {"name": "demo", "sha256": hashlib.sha256(key.encode()).hexdigest()}
-    assert options.listen is not None
-    alone = parse_listen(options.listen).loopback
-    url = f"sqlite:///{journal}"
-    defaults: dict[str, Any] = {
-        "server": {"shutdown_seconds": 3.0},
-        "log": {"level": "warning"},
-        "journal": {"url": url},
-        "keys": [] if alone else [own],
-    }
-    found = load_settings(None, environ, options=options, defaults=defaults)
-    if found.journal.url != url:
-        # Its backends know no session of before, and would be asked about those of a real journal.
-        why = "a demo keeps nothing, and takes no `journal.url`: unset it, or run `dragoman serve`"
-        raise ConfigError(f"the environment: {why}")
-    if not found.keys:
-        return found, None
-    others = [one for one in found.keys if one.name != own["name"]]
-    return found.model_copy(update={"keys": (*others, KeySettings.model_validate(own))}), key
 
 
 @contextlib.asynccontextmanager
