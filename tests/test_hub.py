@@ -136,10 +136,17 @@ class Rows:
         self.snapshots.append(snapshot)
 
     async def snapshot(
-        self, session: int, kind: str, version: int, *, cursor: int | None = None
+        self,
+        session: int,
+        kind: str,
+        version: int,
+        *,
+        cursor: int | None = None,
+        seq: int | None = None,
     ) -> StoredSnapshot | None:
         found = [one for one in self.snapshots if (one.kind, one.version) == (kind, version)]
         fitting = [one for one in found if cursor is None or one.cursor <= cursor]
+        fitting = [one for one in fitting if seq is None or one.seq <= seq]
         return max(fitting, key=lambda one: one.cursor, default=None)
 
 
