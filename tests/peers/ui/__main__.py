@@ -30,12 +30,12 @@ import aiohttp
 from playwright.async_api import Browser, async_playwright
 
 from tests.peers.backends import EveServer
-from tests.peers.ui import shell
+from tests.peers.ui import backends, shell
 from tests.peers.ui.shell import PICTURES, SCREENSHOTS
 from tests.peers.ui.site import REPOSITORY, SCENES, DemoServer, EveProxy, Scene, Site
 
 # A module of scenes adds them when it is imported.
-MODULES = (shell,)
+MODULES = (shell, backends)
 GENERATION = "0.80.1"
 # Only what hangs takes longer.
 SCENE_S = 300.0
