@@ -13,8 +13,8 @@ from adapters.captures import CapturedRequest, CapturedResponse, CaptureHead, bo
 from adapters.model import events as ev
 from adapters.offline.compare.difference import compare
 from adapters.offline.raw_sides import DialectLog, RawEvent, raw_sides
+from adapters.offline.session_logs import read_log
 from proxy.cli import printing
-from proxy.tools.comparing import read_log
 from tests.test_difference import ENGINE, OF, dragoman, log_of
 from tests.test_project import REPOSITORY
 

@@ -1,9 +1,9 @@
 """Captures: what went over the wire of one session, chunk by chunk, and what it meant.
 
 A capture is a file of lines of JSON (NDJSON). The first line is its head, each other one a record:
-a request or a response, a piece of a body, the end of an exchange, or an entry of the canonical
-log. `at` is milliseconds since 1970, with fractions. Lines stand in the order in which things
-happened, so a file that was cut off is right up to where it ends.
+a request or a response, a piece of a body, the end of an exchange, an entry of the canonical log,
+or a source frame of it. `at` is milliseconds since 1970, with fractions. Lines stand in the order
+in which things happened, so a file that was cut off is right up to where it ends.
 
 Bodies stand as they came, cut where they were cut: as `text` where a piece is UTF-8, else as
 `base64`. An exchange has one number for its request, its response and its end. Its `side` says who
@@ -31,6 +31,7 @@ __all__ = [
     "CaptureHead",
     "CapturedEvent",
     "CapturedExchange",
+    "CapturedFrame",
     "CapturedPiece",
     "CapturedRequest",
     "CapturedResponse",
@@ -114,9 +115,7 @@ class CapturedPiece(_CaptureLine):
     @property
     def data(self) -> bytes:
         """The bytes of the piece."""
-        if self.text is not None:
-            return self.text.encode()
-        return base64.b64decode(self.base64 or "", validate=True)
+        return _data_of(self)
 
 
 class ExchangeEnd(_CaptureLine):
@@ -144,6 +143,30 @@ class LogLine(NamedTuple):
     entry: bytes
 
 
+class CapturedFrame(_CaptureLine):
+    """A source frame as a journal kept it: `number` is what `native.frame` names it by, `leg` the
+    part of the session at one backend. The capture of a session that was not recorded has these in
+    place of exchanges, each before the first event that came of it."""
+
+    type: Literal["frame"] = "frame"
+    at: float
+    leg: int
+    number: int
+    dialect: str
+    text: str | None = None
+    base64: str | None = None
+
+    @classmethod
+    def of(cls, data: bytes, *, at: float, leg: int, number: int, dialect: str) -> CapturedFrame:
+        """Return the record of a frame."""
+        return cls(at=at, leg=leg, number=number, dialect=dialect, **_members_of(data))
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the frame."""
+        return _data_of(self)
+
+
 class MissingRecords(_CaptureLine):
     """How many records are missing here: of an exchange, which ends with them, or of the log.
     The recorder was behind, or a body was too long."""
@@ -154,12 +177,27 @@ class MissingRecords(_CaptureLine):
     exchange: int | None = None
 
 
+def _data_of(record: CapturedPiece | CapturedFrame) -> bytes:
+    if record.text is not None:
+        return record.text.encode()
+    return base64.b64decode(record.base64 or "", validate=True)
+
+
+def _members_of(data: bytes) -> dict[str, Any]:
+    """Return the member that has these bytes."""
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
 Record = (
     CapturedRequest
     | CapturedResponse
     | CapturedPiece
     | ExchangeEnd
     | CapturedEvent
+    | CapturedFrame
     | LogLine
     | MissingRecords
 )
@@ -171,6 +209,7 @@ _RECORD: TypeAdapter[Any] = TypeAdapter(
         | CapturedPiece
         | ExchangeEnd
         | CapturedEvent
+        | CapturedFrame
         | MissingRecords,
         Field(discriminator="type"),
     ]
@@ -181,12 +220,7 @@ def body_of(
     exchange: int, of: Literal["request", "response"], at: float, data: bytes
 ) -> CapturedPiece:
     """Return the record of a piece of a body."""
-    try:
-        return CapturedPiece(exchange=exchange, of=of, at=at, text=data.decode())
-    except UnicodeDecodeError:
-        return CapturedPiece(
-            exchange=exchange, of=of, at=at, base64=base64.b64encode(data).decode()
-        )
+    return CapturedPiece(exchange=exchange, of=of, at=at, **_members_of(data))
 
 
 def format_record(record: CaptureHead | Record) -> bytes:
@@ -245,6 +279,7 @@ class Capture:
     head: CaptureHead
     exchanges: list[CapturedExchange] = dataclasses.field(default_factory=list)
     log: list[ev.Entry] = dataclasses.field(default_factory=list)
+    frames: list[CapturedFrame] = dataclasses.field(default_factory=list)
     cut: str | None = None
     left_out: int = 0
 
@@ -323,9 +358,10 @@ def _record(line: bytes, name: str, number: int) -> Any:
         value = {**value, "headers": pairs}
     try:
         record = _RECORD.validate_python(value)
-        if isinstance(record, CapturedPiece):
+        if isinstance(record, CapturedPiece | CapturedFrame):
             if (record.text is None) == (record.base64 is None):
-                raise BadCapture("a `body` has either `text` or `base64`", name=name, line=number)
+                told = f"a `{record.type}` has either `text` or `base64`"
+                raise BadCapture(told, name=name, line=number)
             _ = record.data
     except ValidationError as error:
         raise BadCapture(_told(error), name=name, line=number) from None
@@ -349,6 +385,9 @@ def _take(capture: Capture, known: dict[int, CapturedExchange], record: Any, lin
             capture.log.append(ev.Entry.decode(format_json(record.entry)))
         except (DragomanError, ValueError) as error:
             raise BadCapture(f"the entry cannot be read: {error}", name=name, line=line) from None
+        return
+    if isinstance(record, CapturedFrame):
+        capture.frames.append(record)
         return
     if isinstance(record, MissingRecords):
         capture.left_out += record.count

@@ -7,7 +7,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from adapters.captures import CapturedPiece, LogLine, MissingRecords, Record, body_of
+from adapters.captures import (
+    CapturedFrame,
+    CapturedPiece,
+    LogLine,
+    MissingRecords,
+    Record,
+    body_of,
+)
 from adapters.captures.secrets import (
     DeltaFormat,
     DeltaTexts,
@@ -318,6 +325,60 @@ class _FrameLines(NamedTuple):
             # Lines without data are but space in JSON.
             lines = [*(b"" for _ in self.places[1:]), b"\ndata: ".join(lines)]
         return [_Edit(*place, line) for place, line in zip(self.places, lines, strict=True)]
+
+
+class HeldSourceFrames:
+    """Source frames of a journal: the pieces of a stream as it would be that has them one by one.
+    All are of one leg and one framing, which the `first` has."""
+
+    def __init__(
+        self, finder: SecretFinder, deltas: Mapping[str, DeltaFormat], first: CapturedFrame
+    ) -> None:
+        self._leg = first.leg
+        self._sse = _is_sse(first.data)
+        self._stream = HeldFrames(finder, deltas, sse=self._sse)
+        self._held: deque[CapturedFrame] = deque()
+
+    def takes(self, record: CapturedFrame) -> bool:
+        """Say whether a frame goes on with this stream."""
+        return record.leg == self._leg and _is_sse(record.data) == self._sse
+
+    def add(self, record: CapturedFrame) -> list[Record]:
+        """Take one and return those that may be written now."""
+        data = record.data
+        if self._sse:
+            event, _, payload = data.partition(_SSE_DATA)
+            data = b"%b\ndata: %b\n" % (event, payload.replace(b"\n", b"\ndata: "))
+        self._held.append(record)
+        piece = body_of(0, "response", record.at, data.replace(b"\r", b"\n") + b"\n")
+        return self._given(self._stream.add(piece))
+
+    def close(self) -> list[Record]:
+        """Return them all."""
+        return self._given(self._stream.close())
+
+    def _given(self, pieces: Sequence[Record]) -> list[Record]:
+        out: list[Record] = []
+        for piece in pieces:
+            assert isinstance(piece, CapturedPiece)
+            frame, data = self._held.popleft(), piece.data.rstrip(b"\n")
+            if self._sse:
+                event, _, payload = data.partition(_SSE_DATA)
+                data = b"%b\ndata: %b" % (event, payload.replace(b"\ndata: ", b"\n"))
+            out.append(
+                CapturedFrame.of(
+                    data, at=frame.at, leg=frame.leg, number=frame.number, dialect=frame.dialect
+                )
+            )
+        return out
+
+
+_SSE_DATA = b"\ndata: "
+
+
+def _is_sse(data: bytes) -> bool:
+    """Say whether a source frame is of an event stream."""
+    return data.startswith(b"event: ") and _SSE_DATA in data
 
 
 class HeldLog:

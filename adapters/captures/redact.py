@@ -21,6 +21,7 @@ from urllib.parse import unquote, unquote_plus
 
 from adapters.captures import (
     CapturedEvent,
+    CapturedFrame,
     CapturedPiece,
     CapturedRequest,
     CapturedResponse,
@@ -29,7 +30,14 @@ from adapters.captures import (
     MissingRecords,
     Record,
 )
-from adapters.captures.held_bodies import HeldBody, HeldDocument, HeldFrames, HeldLog, HeldText
+from adapters.captures.held_bodies import (
+    HeldBody,
+    HeldDocument,
+    HeldFrames,
+    HeldLog,
+    HeldSourceFrames,
+    HeldText,
+)
 from adapters.captures.secrets import LOG, DeltaFormat, SecretFinder
 from adapters.wire.jsonvalue import format_json
 
@@ -67,6 +75,7 @@ class Redactor:
         # Of some the first bytes say what they are.
         self._bodies: dict[tuple[int, str], HeldBody | _UnknownBody] = {}
         self._log = HeldLog(self._finder, LOG)
+        self._frames: HeldSourceFrames | None = None
 
     def add(self, record: Record) -> list[Record]:
         """Return what may be written now that this has come: records of its exchange, or entries
@@ -96,6 +105,8 @@ class Redactor:
                 return self._log.add([record])
             case CapturedEvent():
                 return self._log.add([LogLine(record.at, format_json(record.entry))])
+            case CapturedFrame():
+                return self._frame(record)
             case MissingRecords(exchange=int(exchange)):
                 # Nothing more comes of it.
                 out = self._closed(exchange, "request")
@@ -118,7 +129,17 @@ class Redactor:
         out: list[Record] = []
         for exchange, of in list(self._bodies):
             out += self._closed(exchange, of)
+        if self._frames is not None:
+            out += self._frames.close()
         return out + self._log.close()
+
+    def _frame(self, record: CapturedFrame) -> list[Record]:
+        """Return the frames that may be written now that this has come."""
+        out: list[Record] = []
+        if self._frames is None or not self._frames.takes(record):
+            out = [] if self._frames is None else self._frames.close()
+            self._frames = HeldSourceFrames(self._finder, self._deltas, record)
+        return [*out, *self._frames.add(record)]
 
     def _open(self, exchange: int, of: str, headers: Iterable[tuple[str, str]]) -> None:
         given = {name.lower(): value for name, value in headers}

@@ -14,7 +14,7 @@ from typing import Any
 from adapters.captures import BadCapture, Capture, CapturedExchange
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.offline.frames import RawFrame, data_of, line_of, raw_of
+from adapters.offline.frames import RawFrame, data_of, lines_between, raw_of
 from adapters.offline.recorded_inputs import BadInput, read_inputs
 from adapters.offline.translate import Frame, TranslateOptions, make_source
 from adapters.registry import DIALECTS
@@ -53,12 +53,18 @@ def frames_of(
     capture: Capture, dialect: str | None, numbers: Collection[int]
 ) -> dict[int, RawFrame]:
     """Return the source frames that these numbers name (`NativeRef.frame`), as far as they are in
-    the bodies.
+    the bodies, or a journal kept them.
 
     Raises:
         BadCapture: nothing says which dialect it is of.
         NotSupported: the dialect cannot be read.
     """
+    if capture.frames:
+        return {
+            frame.number: RawFrame(f"frame {frame.number}", frame.data)
+            for frame in capture.frames
+            if frame.number in numbers
+        }
     wanted = _FrameSearch(numbers)
     read_exchanges(capture, _recorded(capture), dialect or capture.head.dialect, wanted)
     return wanted.found
@@ -155,6 +161,8 @@ class _FrameSearch:
         self._exchange: CapturedExchange | None = None
         self._body = b""
         self._from = 0
+        # A place in the body, and the number of its line.
+        self._line = (0, 1)
         self.found: dict[int, RawFrame] = {}
 
     def take(self, streams: _JoinedStreams, number: int, line: int, frame: Frame) -> None:
@@ -164,13 +172,17 @@ class _FrameSearch:
         exchange = streams.of(line)
         if exchange is not self._exchange:
             self._exchange, self._body, self._from = exchange, exchange.answer, 0
+            self._line = (0, 1)
         at = self._body.find(data_of(frame), self._from)
         self._from = max(self._from, at + 1)
         if number in self._numbers:
             self._numbers.discard(number)
             place = streams.place(line)
             if at >= 0:
-                place += f", line {line_of(self._body, at)}"
+                # Frames come in the order of their lines.
+                begin, line = self._line
+                self._line = (at, line + lines_between(self._body, begin, at))
+                place += f", line {self._line[1]}"
             self.found[number] = RawFrame(place, raw_of(frame))
 
 

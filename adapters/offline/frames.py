@@ -34,6 +34,6 @@ def data_of(frame: Frame) -> bytes:
     return data.partition(b"\n")[0]
 
 
-def line_of(body: bytes, at: int) -> int:
-    """Return the number of the line at a place of a body."""
-    return sum(1 for _ in _LINE_END.finditer(body, 0, at)) + 1
+def lines_between(body: bytes, start: int, end: int) -> int:
+    """Return how many lines of a body end between two places."""
+    return sum(1 for _ in _LINE_END.finditer(body, start, end))

@@ -76,6 +76,20 @@ def raw_sides(
     return list(zip(raws_a, raws_b, strict=True))
 
 
+def differences_json(
+    found: Comparison, raws: Sequence[tuple[RawEvent | None, RawEvent | None]]
+) -> list[dict[str, Any]]:
+    """Return the differences as JSON, each side with what `raw_sides` gave for it."""
+    told = []
+    for one, pair in zip(found.differences, raws, strict=True):
+        value = one.as_json()
+        for side, raw in zip("ab", pair, strict=True):
+            if raw is not None:
+                value[side]["raw"] = raw.as_json()
+        told.append(value)
+    return told
+
+
 def _raws(
     spoken: DialectLog, sides: Sequence[tuple[Difference, DifferenceSide, DifferenceSide]]
 ) -> Iterator[RawEvent | None]:

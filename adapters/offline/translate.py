@@ -27,6 +27,7 @@ from adapters.contract.step import stamp
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, CloseReason, EncoderContext, Request, Response
+from adapters.model.base import Frame as WrittenFrame
 from adapters.model.normalizer import Normalizer
 from adapters.model.raw import CharactersRepaired, value_of
 from adapters.model.state import LawBroken, LogState
@@ -150,13 +151,25 @@ def make_sink(dialect: str, options: TranslateOptions) -> Callable[[ev.Entry], b
     """
     if dialect == CANONICAL:
         return lambda entry: entry.encode() + b"\n"
+    frames_of = make_frames(dialect, options)
+    return lambda entry: b"".join(frame.data for frame in frames_of(entry))
+
+
+def make_frames(
+    dialect: str, options: TranslateOptions
+) -> Callable[[ev.Entry], Sequence[WrittenFrame]]:
+    """Return a function that turns the entries of one session, in order, into a dialect's frames.
+
+    Raises:
+        NotSupported: the dialect has no encoder.
+    """
     known = DIALECTS[dialect]
     make, face = known.encoder, known.face
     if make is None or face is None:
         raise NotSupported(f"{known.no_frontends or f'`{dialect}` cannot be written yet'}.")
     encoder = None
 
-    def sink(entry: ev.Entry) -> bytes:
+    def frames_of(entry: ev.Entry) -> Sequence[WrittenFrame]:
         nonlocal encoder
         if encoder is None:
             encoder = make(
@@ -166,9 +179,9 @@ def make_sink(dialect: str, options: TranslateOptions) -> Callable[[ev.Entry], b
                     settings=face.forms.get(options.form, {}),
                 )
             )
-        return b"".join(frame.data for frame in encoder.feed(entry.without_quote()))
+        return encoder.feed(entry.without_quote())
 
-    return sink
+    return frames_of
 
 
 # Bytes to lines, and lines to frames that know their place.

@@ -19,7 +19,8 @@ from rich.text import Text
 
 from adapters.model.ignored_fields import UnknownField
 from adapters.offline.compare import difference
-from adapters.offline.raw_sides import RawEvent, raw_sides
+from adapters.offline.raw_sides import RawEvent, differences_json, raw_sides
+from adapters.offline.session_logs import read_log
 from adapters.offline.translate import readable_dialects
 from adapters.wire.errors import DragomanError
 from proxy.cli import printing
@@ -78,9 +79,7 @@ def diff(
         raise click.UsageError("only one of A and B can be stdin")
     with contextlib.ExitStack() as stack:
         try:
-            one, other = (
-                comparing.read_log(_side(stack, file, key), named(file), source) for file in (a, b)
-            )
+            one, other = (read_log(_side(stack, file, key), named(file), source) for file in (a, b))
             found = difference.compare(one.entries, other.entries, ignore)
             # Frames are looked for in the files, which are open as long.
             raws = raw_sides(found, one.spoken, other.spoken)
@@ -215,14 +214,7 @@ class _ShownDifference:
 
     def as_json(self) -> list[JsonObject]:
         """Return the differences as JSON."""
-        told = []
-        for one, raws in zip(self.found.differences, self.raws, strict=True):
-            value = one.as_json()
-            for side, raw in zip("ab", raws, strict=True):
-                if raw is not None:
-                    value[side]["raw"] = raw.as_json()
-            told.append(value)
-        return told
+        return differences_json(self.found, self.raws)
 
     def lines(self) -> list[str]:
         """Return the first difference as lines, and how many more there are."""

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from adapters.offline.replay import ReplayScript, script_of
+from adapters.offline.session_logs import read_log
 from adapters.offline.translate import readable_dialects
 from adapters.registry import DIALECTS, faces
 from adapters.wire.errors import DragomanError
@@ -20,7 +21,6 @@ from proxy.cli.printing import clean, fail, print_json
 from proxy.cli.running import announce, port_option, run, run_server
 from proxy.config.credentials import variable_value
 from proxy.config.settings import BackendSettings, JournalSettings, Settings
-from proxy.tools import comparing
 from proxy.tools.replay.driving import drive
 from proxy.tools.replay.faults import StreamFaults
 from proxy.tools.replay.serving import ReplayPlan, serve_replay
@@ -224,7 +224,7 @@ def _script(file: str, source: str | None) -> tuple[str | None, ReplayScript]:
     """Return the dialect and the script of a file; exits where it cannot be read."""
     try:
         with readable(file) as stream:
-            log = comparing.read_log(stream, named(file), source)
+            log = read_log(stream, named(file), source)
     except DragomanError as error:
         fail(clean(error.whole), status=2)
     except OSError as error:

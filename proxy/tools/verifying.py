@@ -8,8 +8,9 @@ from pathlib import Path
 from adapters.captures import BadCapture
 from adapters.captures.foreign import ForeignCapture
 from adapters.captures.kinds import is_foreign, read_any
+from adapters.offline.session_logs import Unreadable, is_log
 from adapters.offline.verification import Verification, VerificationCheck, verify
-from proxy.tools.comparing import Case, Unreadable, is_log
+from proxy.tools.comparing import Case
 
 
 def captures_in(path: Path) -> list[Path]:
