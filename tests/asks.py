@@ -77,6 +77,7 @@ OPEN = {
 """The paths that need no key, and why."""
 
 ASKS: dict[tuple[str, str], Ask] = {
+    ("POST", "/api/v1/captures/diff"): Ask({"a": "", "b": ""}),
     ("POST", "/api/v1/sessions/{session}/interactions/{request}"): Ask({"decision": "deny"}),
     ("POST", "/api/v1/sessions/{session}/move"): Ask({"to": "other", "dry_run": True}),
     ("POST", "/api/v1/sessions/{session}/rollback"): Ask({"dry_run": True}),
@@ -88,6 +89,7 @@ ADMINS_ONLY = frozenset(
     {
         ("GET", "/api/v1/sessions/{session}/archive"),
         ("GET", "/api/v1/sessions/{session}/frames"),
+        ("GET", "/api/v1/sessions/{session}/capture"),
         ("POST", "/api/v1/sessions/{session}/move"),
         ("POST", "/api/v1/sessions/{session}/rollback"),
     }

@@ -382,7 +382,8 @@ class Endpoint:
 
     `answer` is None for a stream: of events, or of the lines of an archive where `archive` says
     that these are what it gives, and not what it takes. With `lines` `answer` is what each line of
-    a body is. `query` has the JSON schema of each parameter.
+    a body is. `query` has the JSON schema of each parameter. `takes` and `gives` are the media
+    types of bodies that are files.
     """
 
     method: str
@@ -394,3 +395,5 @@ class Endpoint:
     query: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     lines: bool = False
     archive: Literal["gives", "takes"] | None = None
+    takes: str | None = None
+    gives: str | None = None

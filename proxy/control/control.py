@@ -46,7 +46,7 @@ from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, SessionRow
 from proxy.base.turns import RoundRobin
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
-from proxy.control import checks, dialects, listing, translation
+from proxy.control import captures, checks, dialects, listing, translation
 from proxy.control.api import (
     MOST,
     PAGE,
@@ -1104,6 +1104,7 @@ ENDPOINTS = (
         },
     ),
     *translation.ENDPOINTS,
+    *captures.ENDPOINTS,
     Endpoint("GET", "/sessions/{session}/archive", archive, None, archive="gives"),
     Endpoint("DELETE", "/sessions/{session}/inputs/{input}", withdraw, WithdrawnOut),
     Endpoint("POST", "/sessions/{session}/settle", settle, SettledOut),
@@ -1204,6 +1205,8 @@ def openapi() -> dict[str, Any]:
             }
         if endpoint.archive == "takes":
             operation["requestBody"] = {"required": True, "content": _ARCHIVE}
+        if endpoint.takes is not None:
+            operation["requestBody"] = {"required": True, "content": {endpoint.takes: _FILE}}
         paths.setdefault(f"/api/v1{endpoint.path}", {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -1225,6 +1228,9 @@ _ONE, _LINES = "application/json", "application/x-ndjson"
 
 _ARCHIVE = {_LINES: {"schema": {"type": "string"}}}
 
+_FILE: dict[str, Any] = {}
+"""A file as it is, to OpenAPI 3.1."""
+
 _EVENTS = {
     **_ARCHIVE,
     "text/event-stream": {"schema": {"type": "string"}},
@@ -1233,6 +1239,8 @@ _EVENTS = {
 
 
 def _stream(endpoint: Endpoint) -> Mapping[str, Any]:
+    if endpoint.gives is not None:
+        return {endpoint.gives: _FILE}
     return _EVENTS if endpoint.archive is None else _ARCHIVE
 
 
@@ -1288,6 +1296,8 @@ def add_routes(app: web.Application) -> None:
     # An archive is made of a session that is read through first.
     app[PACKING] = asyncio.Semaphore(2)
     app[LEGS] = WeakKeyDictionary()
+    # A file takes as long as it is large, and memory besides.
+    app[captures.READING] = asyncio.Semaphore(1)
     _document()
     for endpoint in ENDPOINTS:
         path = f"/api/v1{endpoint.path}"

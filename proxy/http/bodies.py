@@ -80,6 +80,15 @@ class BodyReader:
         finally:
             self.under_way -= len(body)
 
+    @contextlib.contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """Count the bytes of a body that is kept after it was taken."""
+        self.under_way += size
+        try:
+            yield
+        finally:
+            self.under_way -= size
+
     def parsed(self, body: bytes, parse: Callable[[bytes], T], size: Size | int) -> T:
         """Return what a JSON body says, if it is large by its files only; of a whole conversation
         see `check_new`.
