@@ -12,6 +12,7 @@ import io
 import logging
 import re
 import secrets
+import zipfile
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -29,7 +30,7 @@ from adapters.offline.compare.difference import Comparison, compare
 from adapters.offline.raw_sides import differences_json, raw_sides
 from adapters.offline.session_logs import FileForm, SessionLog, Unreadable, read_log
 from adapters.offline.translate import TranslateOptions, make_frames, readable_dialects
-from adapters.registry import DELTAS, DIALECTS
+from adapters.registry import DELTAS, DIALECTS, faces
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json
 from proxy import __version__
@@ -356,6 +357,24 @@ async def compare_captures(request: web.Request) -> web.StreamResponse:
     return _json(await _in_turn(request, size, lambda: _compared(given)))
 
 
+@reads
+@takes("conversation")
+async def capture_as_pytest(request: web.Request) -> web.StreamResponse:
+    """Return a zip with a file's session as a capture and a test that replays it with the plugin
+    `pytest-dragoman`, in the dialect `serve`."""
+    source, name = _source(request, "from"), _name(request)
+    serve = request.query.get("serve") or None
+    if serve is not None and serve not in _SERVED:
+        raise invalid(f"`serve` is one of {', '.join(_SERVED)}, not `{serve[:40]}`.")
+    settings = request.app[SESSIONS].settings
+    answer = await _read_file(
+        request, lambda data: _pytest_zip(data, name, source, serve, settings)
+    )
+    answer.content_type = ZIP
+    answer.headers["Content-Disposition"] = _attachment("recorded-session.zip")
+    return answer
+
+
 async def _read_file(request: web.Request, work: Callable[[bytes], bytes]) -> web.Response:
     """Answer with what `work` makes of the file that is the body of a request."""
     principal_of(request)
@@ -561,6 +580,77 @@ def _compared(given: CompareIn) -> bytes:
     return format_json(out.model_dump(mode="json"))
 
 
+_TEST = '''"""A recorded session as a test of a frontend, by the plugin `pytest-dragoman`.
+
+`pytest --dragoman-update` writes the snapshot: look at it and check it in. `pytest` compares.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from pytest_dragoman import DragomanBackend, Snapshot
+
+CAPTURE = Path(__file__).parent / "captures" / "{stem}.ndjson"
+
+
+def frontend(url: str, command: str) -> None:
+    """Say to the agent at `url` what the recorded person said. Put your frontend in its place."""
+    words = [command, "replay", str(CAPTURE), "--drive", url, "--dialect", "{serve}"]
+    subprocess.run(words, check=True)
+
+
+@pytest.mark.dragoman(capture="captures/{stem}.ndjson", serve="{serve}")
+def test_the_recorded_session(
+    request: pytest.FixtureRequest,
+    dragoman_backend: DragomanBackend,
+    dragoman_snapshot: Snapshot,
+) -> None:
+    command = request.config.getoption("dragoman") or os.environ.get("DRAGOMAN", "dragoman")
+    frontend(dragoman_backend.url, command)
+    # Some frontends name their session, anew each time.
+    ignore = ("usage", "session.started")
+    dragoman_snapshot(dragoman_backend.log(), "{stem}", ignore)
+'''
+"""The test: the command says what was recorded until there is a frontend that does."""
+
+_SERVED = tuple(name for name in faces() if DIALECTS[name].client is not None)
+"""The dialects that are served to frontends, and that the command speaks as one."""
+
+
+def _pytest_zip(
+    data: bytes, name: str, source: str | None, serve: str | None, settings: Settings
+) -> bytes:
+    session = _read(data, name, source)
+    if not session.entries:
+        raise Unreadable(f"{name}: there is nothing in it to replay.")
+    if serve is None:
+        dialect = session.dialect or _dialect_of(session.entries)
+        serve = dialect if dialect in _SERVED else _SERVED[0]
+    if session.form != "capture" or source is not None:
+        data = _capture_of(session, settings)
+    stem = _file_name(name.rpartition("/")[2].partition(".")[0]) or "session"
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as folder:
+        folder.writestr(f"captures/{stem}.ndjson", data)
+        folder.writestr("test_recorded_session.py", _TEST.format(stem=stem, serve=serve))
+    return out.getvalue()
+
+
+def _capture_of(session: SessionLog, settings: Settings) -> bytes:
+    """Return a log as a capture."""
+    first, redactor = session.entries[0], _redactor(settings)
+    head = CaptureHead(
+        made_by=f"dragoman {__version__}",
+        at=first.at,
+        dialect=session.dialect or _dialect_of(session.entries),
+        session=first.session_id,
+    )
+    records = redactor.add_log([LogLine(one.at, one.encode()) for one in session.entries])
+    return b"".join(map(format_record, [head, *records, *redactor.close()]))
+
+
 _COUNT = {"type": "integer", "minimum": 0}
 _FROM = {"enum": readable_dialects()}
 _QUERY: Mapping[str, Mapping[str, Any]] = {
@@ -570,7 +660,7 @@ _QUERY: Mapping[str, Mapping[str, Any]] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
 }
 
-FILE = "application/octet-stream"
+FILE, ZIP = "application/octet-stream", "application/zip"
 
 ENDPOINTS = (
     Endpoint("GET", "/sessions/{session}/capture", capture, None, archive="gives"),
@@ -582,6 +672,15 @@ ENDPOINTS = (
         WrittenCaptureOut,
         query=_QUERY,
         takes=FILE,
+    ),
+    Endpoint(
+        "POST",
+        "/captures/pytest",
+        capture_as_pytest,
+        None,
+        query={"from": _FROM, "name": {"type": "string"}, "serve": {"enum": list(_SERVED)}},
+        takes=FILE,
+        gives=ZIP,
     ),
     Endpoint("POST", "/captures/diff", compare_captures, CompareOut, body=CompareIn),
 )

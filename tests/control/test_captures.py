@@ -7,6 +7,7 @@ import base64
 import gzip
 import io
 import json
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.replay.support import replayed
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
 from tests.test_difference import dragoman as diff
+from tests.test_plugin import Project
 
 API = "/api/v1"
 FIXTURES = Path("fixtures")
@@ -354,6 +356,44 @@ async def test_bodies_are_compared_as_their_dialects(dragoman: Proxied) -> None:
     answer = await differing(dragoman, 400, **{**sides, "a": "{}"})
     assert answer["error"]["code"] == "recording"
     assert answer["error"]["message"].startswith("a:1: byte ")
+
+
+# A file as a test.
+
+
+@pytest.mark.pages
+@pytest.mark.parametrize("form", ["capture", "canonical"])
+async def test_a_file_becomes_a_test_that_passes(
+    dragoman: Proxied, tmp_path: Path, form: str
+) -> None:
+    session_id = await said(dragoman)
+    data = await captured(dragoman, session_id)
+    if form == "canonical":
+        data = b"".join(entry.encode() + b"\n" for entry in parsed(data).log)
+    url = f"{dragoman.url}{API}/captures/pytest?name=mine.ndjson"
+    async with dragoman.http.post(url, data=data) as response:
+        assert (response.status, response.content_type) == (200, "application/zip")
+        packed = await response.read()
+    project = Project(tmp_path)
+    project.home.mkdir()
+    with zipfile.ZipFile(io.BytesIO(packed)) as folder:
+        assert folder.namelist() == ["captures/mine.ndjson", "test_recorded_session.py"]
+        folder.extractall(project.home)
+    if form == "capture":
+        assert (project.home / "captures" / "mine.ndjson").read_bytes() == data
+    run = asyncio.to_thread
+    assert "is missing" in await run(project.run)
+    assert "dragoman wrote" in await run(project.run, "--dragoman-update", status=0)
+    assert "1 passed" in await run(project.run, status=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "query"), [(b"", {}), (BODY, {}), (BODY, {**AS_ENGINE, "serve": "aisdk"})]
+)
+async def test_no_test_is_made_of_what_cannot_be_replayed(
+    dragoman: Proxied, data: bytes, query: dict[str, Any]
+) -> None:
+    await post(dragoman, "/captures/pytest", data, 400, **query)
 
 
 # What nobody should send.
