@@ -808,7 +808,8 @@ async def test_the_routes_of_the_application_are_those_of_the_document(dragoman:
 
 
 def test_the_page_names_every_endpoint() -> None:
-    page = (PATH.parent / "control-api.md").read_text()
+    names = ("control-api.md", "translation-api.md")
+    page = "".join((PATH.parent / name).read_text() for name in names)
     for endpoint in ENDPOINTS:
         assert f"{endpoint.method} /api/v1{endpoint.path}" in page
         for name in endpoint.query:

@@ -29,7 +29,9 @@ async def a_backend_that_answers_is_lit_and_what_became_of_its_messages_is_count
     await card.get_by_text("up", exact=True).wait_for()
     await card.get_by_text("1 completed").wait_for()
     # A plot says in words what it shows.
-    await card.get_by_role("img", name=re.compile(r"Requests: .* in 3 minutes max (?!0$)")).wait_for()
+    await card.get_by_role(
+        "img", name=re.compile(r"Requests: .* in 3 minutes max (?!0$)")
+    ).wait_for()
 
 
 @scene
