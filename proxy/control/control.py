@@ -75,6 +75,7 @@ from proxy.control.api import (
     whole,
     yes,
 )
+from proxy.control.demo import DEMO
 from proxy.control.legs import LEGS
 from proxy.control.listing import SessionOut, SessionsOut, page_of, row_out
 from proxy.entry.entry import read, read_pieces, read_submission, takes
@@ -121,9 +122,10 @@ class BackendOut(ApiModel):
 
 
 class BackendsOut(ApiModel):
-    """The backends that the key may use."""
+    """The backends that the key may use; `demo` says that they are those of `dragoman demo`."""
 
     version: int = VERSION
+    demo: bool = False
     backends: list[BackendOut]
 
 
@@ -421,7 +423,7 @@ async def backends(request: web.Request) -> web.StreamResponse:
                 abilities=abilities,
             )
         )
-    return json_response(BackendsOut(backends=out))
+    return json_response(BackendsOut(backends=out, demo=DEMO in request.app))
 
 
 async def list_routes(request: web.Request) -> web.StreamResponse:

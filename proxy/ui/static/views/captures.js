@@ -2,19 +2,19 @@
 import { ask, get, save } from "../api.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { Columns } from "../parts/columns.js";
-import { bytes, Words } from "../parts/text.js";
+import { bytes, count, indented, Words } from "../parts/text.js";
 import { split } from "./session.js";
 
 const PIECE = 5000;
 
 const post = async (path, file, query) => (await ask(path, { method: "POST", body: file, query })).json();
 
-/** Yield the pages of what a path makes of a file. */
-async function* pages(path, file, query) {
+/** Yield the pages of what a path makes of a file; `next` gives where the next one begins, or null. */
+async function* pages(path, file, from, next) {
   for (let after = 0; after !== null; ) {
-    const page = await post(path, file, { ...query, after, limit: PIECE });
+    const page = await post(path, file, { from, name: file.name, after, limit: PIECE });
     yield page;
-    after = page.next;
+    after = next(page);
   }
 }
 
@@ -23,7 +23,7 @@ async function open(file, from) {
   const entries = [];
   const frames = [];
   let about;
-  for await (const page of pages("/captures/read", file, { from })) {
+  for await (const page of pages("/captures/read", file, from, (one) => (one.more ? one.entries.at(-1).seq : null))) {
     about ??= page;
     entries.push(...page.entries.map(split));
     frames.push(...page.frames);
@@ -36,7 +36,7 @@ async function open(file, from) {
         dialect,
         (async () => {
           const found = [];
-          for await (const page of pages(`/captures/as/${dialect}`, file, { from })) found.push(...page.frames);
+          for await (const page of pages(`/captures/as/${dialect}`, file, from, (one) => one.next)) found.push(...page.frames);
           return found;
         })(),
       );
@@ -103,11 +103,16 @@ function Difference({ a, b, jump }) {
   useEffect(() => {
     let left = false;
     setFound(null);
-    const form = new FormData();
-    form.append("a", a.file);
-    form.append("b", b.file);
-    ask("/captures/diff", { method: "POST", body: form, query: { from_a: a.from, from_b: b.from } })
-      .then((answer) => answer.json())
+    Promise.all([a.file.text(), b.file.text()])
+      .then((texts) =>
+        get("/captures/diff", {
+          method: "POST",
+          json: {
+            ...{ a: texts[0], name_a: a.file.name, from_a: a.from || null },
+            ...{ b: texts[1], name_b: b.file.name, from_b: b.from || null },
+          },
+        }),
+      )
       .then((value) => {
         if (left) return;
         setFound(value);
@@ -120,7 +125,8 @@ function Difference({ a, b, jump }) {
   if (found.failed) return html`<p role="alert" class="error">${found.failed}</p>`;
   const { differences } = found;
   return html`<section class="card stack" aria-label="Differences">
-    <h2>${differences.length ? `${differences.length} differences` : "The two say the same"}</h2>
+    <h2>${found.equal ? "The two say the same" : `${count(found.count)} difference${found.count > 1 ? "s" : ""}`}</h2>
+    ${found.first?.seq_a && html`<p><button onClick=${() => jump(found.first.seq_a)}>Look at the first, event ${found.first.seq_a}</button></p>`}
     ${differences.length > 0 &&
     html`<div class="scroll">
       <table>
@@ -135,9 +141,9 @@ function Difference({ a, b, jump }) {
           ${differences.slice(0, 200).map(
             (one) =>
               html`<tr>
-                <td>${one.seq_a ? html`<button class="quiet" onClick=${() => jump(one.seq_a)}>${one.path}</button>` : one.path}</td>
-                <td><pre>${one.a}</pre></td>
-                <td><pre>${one.b}</pre></td>
+                <td><code>${one.path}</code></td>
+                <td><${Side} of=${one.a} /></td>
+                <td><${Side} of=${one.b} /></td>
               </tr>`,
           )}
         </tbody>
@@ -145,6 +151,10 @@ function Difference({ a, b, jump }) {
     </div>`}
   </section>`;
 }
+
+const Side = ({ of }) =>
+  html`<span class="small muted">${of.place}</span>
+    <pre>${"value" in of ? indented(JSON.stringify(of.value)) : "–"}</pre>`;
 
 export default function Captures() {
   const [dialects, setDialects] = useState([]);
@@ -177,7 +187,7 @@ export default function Captures() {
   };
   const pytest = async () => {
     try {
-      const answer = await ask("/captures/pytest", { method: "POST", body: a.file, query: { from: a.from } });
+      const answer = await ask("/captures/pytest", { method: "POST", body: a.file, query: { from: a.from, name: a.file.name } });
       save(await answer.blob(), "regression-test.zip");
     } catch (error) {
       setFailed(error.message);

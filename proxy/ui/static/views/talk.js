@@ -172,11 +172,11 @@ export default function Talk({ query }) {
   useEffect(() => {
     const stop = new AbortController();
     (async () => {
-      const [{ dialects }, { backends }, demo] = await Promise.all([
+      const [{ dialects }, { backends, demo: isDemo }] = await Promise.all([
         get("/dialects", { signal: stop.signal }),
         get("/backends", { signal: stop.signal }),
-        get("/demo", { signal: stop.signal }).catch((error) => (error.status === 404 ? null : Promise.reject(error))),
       ]);
+      const demo = isDemo ? await get("/demo", { signal: stop.signal }) : null;
       const fronts = await Promise.all(
         dialects.filter((one) => one.frontends).map(async ({ name }) => ({ ...(await load(name)), name })),
       );
