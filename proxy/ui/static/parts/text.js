@@ -74,7 +74,7 @@ export function gist(event) {
     "tool.returned": () => `${event.status ?? ""} ${short(event.output) || words(event.content)}`,
     "tool.input_delta": () => event.text,
     "interaction.requested": () => event.prompt,
-    "interaction.answered": () => `${event.state}${event.by ? ` by ${event.by}` : ""}`,
+    "interaction.answered": () => `${event.state ?? ""}${event.by ? ` by ${event.by}` : ""}`,
     "interaction.resolved": () => [event.outcome, short(event.answer), event.by && `by ${event.by}`].filter(Boolean).join(" "),
     "error.reported": () => event.message,
     "session.started": () => event.title ?? "",
