@@ -241,7 +241,7 @@ function Selected({ entry, raw, shown, dialect, source, repairs }) {
     <article class="card stack">
       <h2 class="shown">Frontend: ${dialect}</h2>
       <${ShownAs} dialect=${dialect} type=${event.type} />
-      ${shown?.map((frame) => html`<${Frame} text=${frame.text} />`)}
+      ${shown?.map((frame) => html`<p class="muted small">cursor ${frame.cursor}</p><${Frame} text=${frame.text} />`)}
       ${shown && !shown.length && html`<p class="muted small">Nothing is sent to frontends of ${dialect} at this event.</p>`}
     </article>
   </section>`;
