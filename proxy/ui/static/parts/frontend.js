@@ -35,8 +35,9 @@
  *
  * The chat: `items` of `{id, rev, kind, text, name?, input?, output?, status?, ask?}`, where `rev`
  * rises with each change, with a kind of user, agent, reasoning, tool, ask or notice; an `ask` is `{request, prompt, options, freeform,
- * sent?, answered?}` with options `{id, label, kind}` of the kinds allow, deny, choice and skip,
- * and `answered` `{how, by}`, where `by` is "here" or null. `state` is idle, running, waiting or
+ * sent?, answered?, seq?}` with options `{id, label, kind}` of the kinds allow, deny, choice and skip,
+ * and `answered` `{how, by}`, where `by` is "here" or null; `seq` is its place in the log, where its id is
+ * not that of the request or of its call. `state` is idle, running, waiting or
  * failed. `bytes` and `frames` count frames of streams, without heartbeats, each once; `cuts`
  * counts streams that broke; `raw` has the newest 200 frames.
  */
@@ -186,6 +187,7 @@ export class Frontend {
 
   async join(session) {
     this.session = session;
+    this.joined = true;
     await this.doing(() => this.dialect.join?.(this, session));
     this.watch();
   }
@@ -211,8 +213,12 @@ export class Frontend {
       if ((await this.dialect.answer(this, ask, { option, text })) === false) ask.sent = "kept until all are answered";
       return true;
     });
-    if (!taken && !ask.answered) ask.mine = null;
-    if (!taken) ask.sent = "";
+    if (!taken) {
+      ask.sent = "";
+      ask.mine = null;
+      // The stream may have said that it is over before this answer was refused.
+      if (ask.answered) ask.answered.by = null;
+    }
     this.put(`ask-${ask.request}`, {});
     this.changed();
   }
