@@ -7,6 +7,8 @@
 const ASK = "dragoman_ask";
 const text = (content) => (content ?? []).map((block) => block.text ?? "").join("");
 const send = (c, ...events) => c.call("POST", `/v1/sessions/${c.session}/events`, { events });
+/** The place in the log that the id of an event has, where it is the server's own. */
+const seqOf = (id) => /^sevt_\w+-(\d+)$/.exec(id)?.[1];
 const block = (words) => [{ type: "text", text: words }];
 
 /** Read the list of events whole. */
@@ -29,7 +31,7 @@ function use(c, { id, name, input, evaluated_permission }) {
 function approval(c, id) {
   const { name, input } = c.index.get(id) ?? {};
   const prompt = `${name}: ${input?.command ?? JSON.stringify(input ?? {})}`;
-  c.ask(id, { prompt, options: c.YES_NO, reason: true, type: "confirmation" });
+  c.ask(id, { prompt, options: c.YES_NO, reason: true, type: "confirmation", seq: seqOf(id) });
 }
 
 function result(c, { tool_use_id, mcp_tool_use_id, content, is_error }) {
@@ -64,7 +66,7 @@ const EVENTS = {
     const kinds = { allow: "allow", continue: "allow", deny: "deny", stop: "deny", decline: "skip" };
     const options = (input.options ?? []).map((one) => ({ ...one, kind: kinds[one.id] ?? "choice" }));
     const skip = input.kind === "question" ? [{ id: "", label: "Skip", kind: "skip" }] : [];
-    const more = { options: [...options, ...skip], freeform: !!input.freeform, type: "result" };
+    const more = { options: [...options, ...skip], freeform: !!input.freeform, type: "result", seq: seqOf(id) };
     c.ask(id, { prompt: input.question, ...more });
   },
   "session.status_running"(c) {

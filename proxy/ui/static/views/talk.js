@@ -28,16 +28,24 @@ async function publicId(name) {
   return (await get("/sessions", { query: { name } })).sessions[0]?.id;
 }
 
-/** Who gave the answers of a session: request to `{face, by}`, as the log has it. */
+/** Who gave the answers of a session: `{face, by}` as the log has it, by each name of what was answered:
+ * the id of the request, that of its call, and the seq of either. */
 async function answerers(id) {
   const found = {};
+  const names = {};
   const { last_seq } = await get(`/sessions/${id}`);
   const query = { after: Math.max(0, last_seq - 1000) };
   for await (const some of lines(`/sessions/${id}/events`, { query }))
-    for (const { type, kind, request_id, face, by } of some)
-      if (type === "input.accepted" && kind === "answer") found[request_id] = { face, by };
+    for (const { type, kind, seq, call_id, request_id, face, by } of some) {
+      if (type === "tool.called") names[call_id] = seq;
+      else if (type === "interaction.requested") names[request_id] = [request_id, seq, call_id, names[call_id]];
+      else if (type === "input.accepted" && kind === "answer")
+        for (const name of names[request_id] ?? [request_id]) found[name] = { face, by };
+    }
   return found;
 }
+
+const given = (who, { request, seq }) => who[request] ?? who[seq];
 
 const Choice = ({ label, value, options, change }) =>
   html`<label class="stack small"
@@ -145,9 +153,9 @@ function Pane({ client, title, who, checked, tick }) {
       <span role="status" class=${`pill ${PILLS[client?.state ?? "idle"]}`}>${STATES[client?.state ?? "idle"]}</span>
     </div>
     <div class="chat" ref=${chat} onScroll=${scrolled} role="log" aria-live="polite" aria-label=${`Chat in ${title}`} tabindex="0">
-      ${!client?.items.length && html`<p class="muted">Nothing was said yet.</p>`}
+      ${!client?.items.length && html`<p class="muted">${client?.joined && client.dialect.newest ? `A page of ${title} keeps what was said itself, and this one keeps nothing: what is said from now on comes here.` : "Nothing was said yet."}</p>`}
       ${client?.items.map(
-        (item) => html`<${Item} key=${item.id} client=${client} item=${item} rev=${item.rev} other=${who[item.ask?.request]} />`,
+        (item) => html`<${Item} key=${item.id} client=${client} item=${item} rev=${item.rev} other=${item.ask && given(who, item.ask)} />`,
       )}
     </div>
     ${checked && html`<p class="small" role="status">${checked}</p>`}
@@ -298,7 +306,7 @@ export default function Talk({ query }) {
 
   // What others answered, and what a break did, once both are at rest.
   const states = clients.map((one) => one?.state ?? "").join();
-  const unknown = clients.flatMap((one) => one?.items ?? []).filter(({ ask }) => ask?.answered?.by === null && !who[ask.request]).length;
+  const unknown = clients.flatMap((one) => one?.items ?? []).filter(({ ask }) => ask?.answered?.by === null && !given(who, ask)).length;
   useEffect(() => {
     if (session && unknown) answerers(session).then(setWho, () => {});
   }, [session, unknown]);
