@@ -30,12 +30,12 @@ import aiohttp
 from playwright.async_api import Browser, async_playwright
 
 from tests.peers.backends import EveServer
-from tests.peers.ui import backends, shell
+from tests.peers.ui import backends, columns, shell, talk
 from tests.peers.ui.shell import PICTURES, SCREENSHOTS
 from tests.peers.ui.site import REPOSITORY, SCENES, DemoServer, EveProxy, Scene, Site
 
 # A module of scenes adds them when it is imported.
-MODULES = (shell, backends)
+MODULES = (shell, backends, talk, columns)
 GENERATION = "0.80.1"
 # Only what hangs takes longer.
 SCENE_S = 300.0
@@ -142,10 +142,12 @@ async def play_once(
                 site.check()
     except Exception as error:  # noqa: BLE001 - the root of a scene
         why = [f"{type(error).__name__}: {str(error)[:4000]}"]
+        # Of a scene that hung, where it was is said by what ended it.
+        ended = error.__cause__ if isinstance(error, TimeoutError) else None
         ours = str(Path(__file__).parent)
         why += [
             f"{Path(frame.filename).name}:{frame.lineno}: {frame.line}"
-            for frame in traceback.extract_tb(error.__traceback__)
+            for frame in traceback.extract_tb((ended or error).__traceback__)
             if frame.filename.startswith(ours)
         ]
         why += [f"the page: {line[:500]}" for site in sites.values() for line in site.complaints]

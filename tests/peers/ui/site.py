@@ -9,12 +9,13 @@ fails if a page has complained.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -24,7 +25,17 @@ from tests.peers.backends import Program
 from tests.peers.talks import EveTalk
 from tests.support.ports import HOST, free_port
 
-__all__ = ["SCENES", "THEMES", "WIDTHS", "DemoServer", "EveProxy", "Scene", "Site", "scene"]
+__all__ = [
+    "LIMIT_MS",
+    "SCENES",
+    "THEMES",
+    "WIDTHS",
+    "DemoServer",
+    "EveProxy",
+    "Scene",
+    "Site",
+    "scene",
+]
 
 REPOSITORY = Path(__file__).parents[3]
 # Only what hangs takes longer.
@@ -43,6 +54,12 @@ def scene(play: Scene) -> Scene:
     assert name not in SCENES, name
     SCENES[name] = play
     return play
+
+
+class Server(Protocol):
+    """Something that has a page."""
+
+    url: str
 
 
 class DemoServer(Program):
@@ -96,9 +113,7 @@ class Site:
     """A server with a page, as one scene sees it: what the pages of the scene complain about, and
     what they have loaded."""
 
-    def __init__(
-        self, server: DemoServer | EveProxy, browser: Browser, http: aiohttp.ClientSession
-    ) -> None:
+    def __init__(self, server: Server, browser: Browser, http: aiohttp.ClientSession) -> None:
         self.server = server
         self.url = server.url
         self.http = http
@@ -106,11 +121,17 @@ class Site:
         self.loaded: dict[str, int] = {}
         """Each address that a page has loaded from `/ui/`, with the bytes of its body."""
         self._meant: list[str] = []
-        self._browser = browser
+        self.browser = browser
         self._contexts: list[BrowserContext] = []
 
     async def open(
-        self, view: str = "", *, theme: str = "light", width: int = 1280, **context: Any
+        self,
+        view: str = "",
+        *,
+        theme: str = "light",
+        width: int = 1280,
+        ready: bool = True,
+        **context: Any,
     ) -> Page:
         """Open the page in a browser of its own, and wait until the view is there.
 
@@ -118,9 +139,10 @@ class Site:
             view: what stands behind `/ui/`, like `#/sessions`.
             theme: `light` or `dark`.
             width: of the window, in pixels.
+            ready: False where the view cannot be there, as without a key.
             context: what else Playwright's `new_context` takes.
         """
-        opened = await self._browser.new_context(
+        opened = await self.browser.new_context(
             color_scheme=theme,
             viewport={"width": width, "height": HEIGHTS.get(width, 900)},
             reduced_motion="reduce",
@@ -135,7 +157,8 @@ class Site:
         page.on("request", self._request)
         page.on("response", self._response)
         await page.goto(f"{self.url}/ui/{view}")
-        await self.ready(page)
+        if ready:
+            await self.ready(page)
         return page
 
     async def show(self, page: Page, view: str) -> None:
@@ -190,16 +213,25 @@ class Site:
         async with self.http.get(url, params=query, raise_for_status=True) as answer:
             return await answer.json()
 
+    async def lines(self, path: str, **query: str) -> list[dict[str, Any]]:
+        """Return what the control API answers with lines of JSON."""
+        url = f"{self.url}/api/v1{path}"
+        async with self.http.get(url, params=query, raise_for_status=True) as answer:
+            return [json.loads(line) for line in (await answer.text()).splitlines() if line.strip()]
+
     def means(self, pattern: str) -> None:
         """Take no complaint for one that this pattern is found in."""
         self._meant.append(pattern)
 
-    def check(self) -> None:
-        """Raise AssertionError if a page has complained."""
-        wrong = [
+    def wrong(self) -> list[str]:
+        """Return what pages have complained about, but for what is meant."""
+        return [
             one for one in self.complaints if not any(re.search(how, one) for how in self._meant)
         ]
-        assert not wrong, "the page complains"
+
+    def check(self) -> None:
+        """Raise AssertionError if a page has complained."""
+        assert not self.wrong(), "the page complains"
 
     async def close(self) -> None:
         """Close all pages."""
