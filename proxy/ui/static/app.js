@@ -20,6 +20,12 @@ function read() {
   return { view: view || "talk", name, query: new URLSearchParams(search) };
 }
 
+/** Put what a view keeps of itself into the address, unless that names another place already. */
+export function mark(hash) {
+  const { view, name } = read();
+  if (view === place.value.view && name === place.value.name) history.replaceState(null, "", hash);
+}
+
 addEventListener("hashchange", () => (place.value = read()));
 
 /** The module of a view: sessions have one for all and one for each. */
@@ -42,7 +48,7 @@ function View({ module, ...at }) {
     return html`<h1>There is no view ${at.view}</h1>
       <p>Choose one above.</p>`;
   if (found?.error) return html`<p role="alert">This view could not be loaded: ${String(found.error)}</p>`;
-  return found ? html`<${found.view} ...${at} key=${at.name} />` : html`<p class="muted">Loading…</p>`;
+  return found ? html`<${found.view} ...${at} key=${`${at.name}?${at.query}`} />` : html`<p class="muted">Loading…</p>`;
 }
 
 function KeyForm({ done }) {

@@ -13,7 +13,7 @@ export function indented(text) {
 /** A text of JSON whose names are marked. */
 export function Json({ value }) {
   const parts = indented(value).split(/^(\s*"(?:[^"\\]|\\.)*":)/m);
-  return html`<pre class="json">${parts.map((part, at) => (at % 2 ? html`<span class="name">${part}</span>` : part))}</pre>`;
+  return html`<pre class="json" tabindex="0">${parts.map((part, at) => (at % 2 ? html`<span class="name">${part}</span>` : part))}</pre>`;
 }
 
 /** Words in which what stands between backticks is code. */

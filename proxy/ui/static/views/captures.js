@@ -128,7 +128,7 @@ function Difference({ a, b, jump }) {
     <h2>${found.equal ? "The two say the same" : `${count(found.count)} difference${found.count > 1 ? "s" : ""}`}</h2>
     ${found.first?.seq_a && html`<p><button onClick=${() => jump(found.first.seq_a)}>Look at the first, event ${found.first.seq_a}</button></p>`}
     ${differences.length > 0 &&
-    html`<div class="scroll">
+    html`<div class="scroll" tabindex="0" role="region" aria-label="What differs, side by side">
       <table>
         <thead>
           <tr>

@@ -1,6 +1,7 @@
 /** One session in three columns. */
 import { curl, download, get, lines } from "../api.js";
 import { html, useEffect, useState } from "../html.js";
+import { mark } from "../app.js";
 import { Columns } from "../parts/columns.js";
 import { bytes, State } from "../parts/text.js";
 
@@ -56,7 +57,7 @@ export default function Session({ name, query }) {
   }, [path]);
 
   useEffect(() => {
-    if (selected) history.replaceState(null, "", `#/sessions/${encodeURIComponent(name)}?seq=${selected}&as=${dialect}`);
+    if (selected) mark(`#/sessions/${encodeURIComponent(name)}?seq=${selected}&as=${dialect}`);
   }, [selected, dialect]);
 
   if (failed) return html`<h1>Session ${name}</h1><p role="alert" class="error">${failed}</p>`;

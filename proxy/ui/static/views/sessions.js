@@ -1,4 +1,5 @@
 /** All sessions, live. */
+import { mark } from "../app.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { pages, usePoll } from "../parts/poll.js";
 import { ago, count, State } from "../parts/text.js";
@@ -66,7 +67,6 @@ export default function Sessions({ query }) {
   const [byName, setByName] = useState({});
   const took = useRef({ newest: 0, looks: 0 });
   const take = (rows) => merge(all, rows) && setVersion((one) => one + 1);
-  useEffect(() => setFilters(query), [query]);
 
   const failed = usePoll(async (signal) => {
     const { newest, looks } = took.current;
@@ -90,7 +90,7 @@ export default function Sessions({ query }) {
   useEffect(() => {
     const stop = new AbortController();
     const timer = setTimeout(async () => {
-      history.replaceState(null, "", `#/sessions${filters.size ? `?${filters}` : ""}`);
+      mark(`#/sessions${filters.size ? `?${filters}` : ""}`);
       if (!name) return;
       // That the server is not reached is told anyway.
       const { value: rows = [] } = await pages({ name }, stop.signal).next().catch(() => ({}));

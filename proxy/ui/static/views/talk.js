@@ -77,12 +77,12 @@ function Ask({ client, item, other }) {
     />`}
     <div class="row">
       ${ask.options.map(
-        (option) =>
+        (option, at) =>
           html`<button
             type="button"
             key=${option.id}
             disabled=${Boolean(ask.sent)}
-            class=${{ allow: "primary", deny: "danger" }[option.kind] ?? ""}
+            class=${{ allow: at ? "" : "primary", deny: "danger" }[option.kind] ?? ""}
             onClick=${() => answer(option)}
           >${option.label}</button>`,
       )}
