@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Page
 
 from tests.peers.scenes import over, the_one
-from tests.peers.ui.site import REPOSITORY, THEMES, WIDTHS, Site, scene
+from tests.peers.ui.content import each_view, fill, name_of, select
+from tests.peers.ui.site import HEIGHTS, REPOSITORY, THEMES, WIDTHS, Site, scene
 
-__all__ = ["PICTURES", "SCREENSHOTS", "name_of"]
+__all__ = ["PICTURES", "SCREENSHOTS"]
 
 CACHE = REPOSITORY / ".cache" / "peers" / "ui"
 AXE = CACHE / "axe" / "node_modules" / "axe-core" / "axe.min.js"
@@ -36,36 +39,6 @@ HOSTILE = (
     "{{constructor.constructor('alert(5)')()}} ${alert(6)} &lt;i data-hostile&gt;",
     "\u202egnp.exe\u202c " + "w" * 3_000,
 )
-
-
-async def seeded(site: Site) -> list[str]:
-    """Have conversations of every kind; return the views of their sessions."""
-    told = site.talk()
-    over(await told.say("script: tool"))
-    asked = site.talk("engine")
-    the_one(await asked.say("script: approve"))
-    failed = site.talk("herm")
-    await failed.say("script: fail")
-    return [f"#/sessions/{site.id_of(talk)}" for talk in (told, asked, failed)]
-
-
-async def each_view(site: Site, page: Page) -> list[str]:
-    """Return every view, with that of a session that waits."""
-    _, waiting, _ = await seeded(site)
-    return [*await site.views(page), waiting]
-
-
-async def select(page: Page, kind: str) -> None:
-    """Select the first event of a type among the lines of a session, and wait for its columns."""
-    await page.locator("main [role=option]").filter(has_text=kind).first.click()
-    await page.get_by_role("heading", name=f"Canonical: {kind}").wait_for()
-    await page.get_by_role("article").nth(2).locator(".frame, .muted").first.wait_for()
-
-
-def name_of(view: str) -> str:
-    """Return the name of a view in names of files: `session` for any of them."""
-    parts = view.removeprefix("#/").split("/")
-    return "session" if len(parts) > 1 else parts[0]
 
 
 @scene
@@ -101,20 +74,19 @@ async def all_that_the_page_loads_is_under_150_kB(demo: Site) -> None:
 
 @scene
 async def axe_finds_nothing_in_either_theme(demo: Site) -> None:
-    source = AXE.read_text("utf-8")
+    page = await demo.open()
+    # The policy is for what the page runs, not for what the browser's driver does.
+    await page.evaluate(AXE.read_text("utf-8"))
     found: list[str] = []
-    for theme in THEMES:
-        page = await demo.open(theme=theme)
-        # The policy is for what the page runs, not for what the browser's driver does.
-        await page.evaluate(source)
-        for view in await each_view(demo, page):
-            await demo.show(page, view)
+    for view in await each_view(demo, page):
+        await fill(demo, page, view)
+        async for look in looks(page):
             result: Any = await page.evaluate(
                 "tags => axe.run({ runOnly: { type: 'tag', values: tags } })", AXE_TAGS
             )
             assert result["passes"], view
             found += [
-                f"{theme} {view}: {one['id']}: {one['help']}: {node['target']} {node['html'][:200]}"
+                f"{look} {view}: {one['id']}: {node['target']} {node['html'][:200]}"
                 for one in result["violations"]
                 for node in one["nodes"]
             ]
@@ -212,15 +184,14 @@ async def what_a_real_agent_asks_is_text_too(eve: Site) -> None:
 @scene
 async def nothing_is_wider_than_the_window(demo: Site) -> None:
     page = await demo.open()
-    views = await each_view(demo, page)
     wide = demo.talk("engine")
     over(await wide.say(HOSTILE[-1]))
-    views.append(f"#/sessions/{demo.id_of(wide)}")
     found = []
-    for width in EVERY_WIDTH:
-        await page.set_viewport_size({"width": width, "height": 800})
-        for view in views:
-            await demo.show(page, view)
+    for view in (*await each_view(demo, page), f"#/sessions/{demo.id_of(wide)}"):
+        await page.set_viewport_size({"width": 1280, "height": 800})
+        await fill(demo, page, view)
+        for width in EVERY_WIDTH:
+            await page.set_viewport_size({"width": width, "height": 800})
             most = await page.evaluate("document.documentElement.scrollWidth")
             if most > width:
                 found.append(f"{view} is {most} pixels wide in a window of {width}")
@@ -228,16 +199,21 @@ async def nothing_is_wider_than_the_window(demo: Site) -> None:
 
 
 @scene
-async def pictures_of_both_themes_at_two_widths_are_made(demo: Site) -> None:
+async def pictures_of_both_themes_at_two_widths_are_made(own_demo: Site) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    views: list[str] = []
-    for theme in THEMES:
-        for width in WIDTHS:
-            page = await demo.open(theme=theme, width=width)
-            views = views or await each_view(demo, page)
-            for view in views:
-                await demo.show(page, view)
-                if name_of(view) == "session":
-                    await select(page, "interaction.requested")
-                path: Path = SCREENSHOTS / f"{name_of(view)}-{theme}-{width}.png"
-                await page.screenshot(path=path, full_page=True, animations="disabled")
+    page = await own_demo.open()
+    for view in await each_view(own_demo, page):
+        await fill(own_demo, page, view)
+        async for look in looks(page):
+            path: Path = SCREENSHOTS / f"{name_of(view)}-{look}.png"
+            await page.screenshot(path=path, full_page=True, animations="disabled")
+
+
+async def looks(page: Page) -> AsyncIterator[str]:
+    """Show a page in both themes at two widths; give the name of each, like `light-390`."""
+    for theme, width in itertools.product(THEMES, WIDTHS):
+        await page.emulate_media(color_scheme=theme)
+        await page.set_viewport_size({"width": width, "height": HEIGHTS[width]})
+        # Lists see their new size before the next frame is drawn.
+        await page.evaluate("new Promise((r) => requestAnimationFrame(() => setTimeout(r)))")
+        yield f"{theme}-{width}"

@@ -27,6 +27,7 @@ from tests.support.ports import HOST, free_port
 
 __all__ = [
     "LIMIT_MS",
+    "HEIGHTS",
     "SCENES",
     "THEMES",
     "WIDTHS",
@@ -119,7 +120,7 @@ class Site:
         self.http = http
         self.complaints: list[str] = []
         self.loaded: dict[str, int] = {}
-        """Each address that a page has loaded from `/ui/`, with the bytes of its body."""
+        """Each address that a page has loaded from `/ui/`, with the bytes on the way."""
         self._meant: list[str] = []
         self.browser = browser
         self._contexts: list[BrowserContext] = []
@@ -262,4 +263,6 @@ class Site:
     async def _response(self, response: Any) -> None:
         path = urlsplit(response.url).path
         if path.startswith("/ui/") and response.status == 200:
-            self.loaded[path] = len(await response.body())
+            # Packed, as it came; nothing comes of what the browser has.
+            sizes = await response.request.sizes()
+            self.loaded[path] = max(self.loaded.get(path, 0), sizes["responseBodySize"])
