@@ -114,21 +114,21 @@ function Difference({ a, b, jump }) {
         }),
       )
       .then((value) => {
-        if (left) return;
-        setFound(value);
-        if (value.first?.seq_a) jump(value.first.seq_a);
+        if (!left) setFound(value);
       })
       .catch((error) => left || setFound({ failed: error.message }));
     return () => (left = true);
   }, [a, b]);
+  const first = found?.first?.seq_a;
+  useEffect(() => first && jump(first), [found]);
   if (!found) return html`<p class="muted">Comparing…</p>`;
   if (found.failed) return html`<p role="alert" class="error">${found.failed}</p>`;
   const { differences } = found;
   return html`<section class="card stack" aria-label="Differences">
     <h2>${found.equal ? "The two say the same" : `${count(found.count)} difference${found.count > 1 ? "s" : ""}`}</h2>
-    ${found.first?.seq_a && html`<p><button onClick=${() => jump(found.first.seq_a)}>Look at the first, event ${found.first.seq_a}</button></p>`}
+    ${first && html`<p><button onClick=${() => jump(first)}>Look at the first, event ${first}</button></p>`}
     ${differences.length > 0 &&
-    html`<div class="scroll" tabindex="0" role="region" aria-label="What differs, side by side">
+    html`<div class="scroll differences" tabindex="0" role="region" aria-label="What differs, side by side">
       <table>
         <thead>
           <tr>
@@ -194,6 +194,10 @@ export default function Captures() {
     }
   };
   const [a, b] = two;
+  const jump = (seq) => {
+    select(seq);
+    document.querySelector(".lines").scrollIntoView({ block: "nearest" });
+  };
   const card = (at, label) =>
     two[at]
       ? html`<${Opened} name=${label} opened=${two[at]} close=${() => put(at, null)} />`
@@ -203,7 +207,7 @@ export default function Captures() {
     <div class="columns">${card(0, "Capture")} ${a && card(1, "Compare with")}</div>
     <p role="status">${busy}</p>
     ${failed && html`<p role="alert" class="error"><${Words} text=${failed} /></p>`}
-    ${a && b && html`<${Difference} a=${a} b=${b} jump=${select} />`}
+    ${a && b && html`<${Difference} a=${a} b=${b} jump=${jump} />`}
     ${a &&
     html`<${Columns}
       key=${a.file.name}

@@ -2,7 +2,7 @@
 import { ask, get, headers, lines } from "../api.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { Frontend } from "../parts/frontend.js";
-import { count, Frame, indented, typeOf } from "../parts/text.js";
+import { count, Frame, indented, typeOf, Words } from "../parts/text.js";
 
 const SCRIPTS = [
   ["text", "Answer", "script: text"],
@@ -62,12 +62,12 @@ function Ask({ client, item, other }) {
   if (ask.answered) {
     const { how, by } = ask.answered;
     const from = by === "here" ? "in this pane" : other ? `through ${other.face}, by ${other.by}` : "elsewhere";
-    return html`<p class="asked"><b>${item.text}</b> <span class="muted">Answered ${from}: ${how}</span></p>`;
+    return html`<p class="asked"><b><${Words} text=${item.text} /></b> <span class="muted">Answered ${from}: ${how}</span></p>`;
   }
   const answer = (option) => client.answer(ask, { option, text: text.trim() });
   const wordy = ask.freeform || ask.reason;
   return html`<form class="asked stack" onSubmit=${(event) => (event.preventDefault(), ask.freeform && text.trim() && answer(null))}>
-    <b>${item.text}</b>
+    <b><${Words} text=${item.text} /></b>
     ${wordy &&
     html`<input
       aria-label=${ask.freeform ? "Answer" : "Reason"}
@@ -109,7 +109,7 @@ function Item({ client, item, rev, other }) {
   if (item.kind === "reasoning") return html`<details class="muted"><summary>Reasoning</summary><pre>${item.text}</pre></details>`;
   if (item.kind === "notice")
     return html`<p class=${`small ${["failed", "refused"].includes(item.status) ? "error" : "muted"}`}>${item.text}</p>`;
-  return html`<div class=${`said ${item.kind}`}><span class="hidden">${item.kind === "user" ? "You" : "Agent"}: </span>${item.text}</div>`;
+  return html`<div class=${`said ${item.kind}`}><span class="hidden">${item.kind === "user" ? "You" : "Agent"}: </span>${item.text.trim()}</div>`;
 }
 
 /** The newest frames of a client, folded. */
