@@ -5,8 +5,9 @@ Run by `run.sh`, which installs Playwright's Python client, axe-core and eve:
     python -m tests.peers.ui --node NODE --cache FOLDER --chromium FILE [--only WORDS[,WORDS]]
                              [--write] [--headed] [--list]
 
-`--only` chooses the scenes whose names have such words in them. `--write` copies the chosen
-screenshots to docs/ when their scene has passed. Prints one line `PASS` or `FAIL` for each scene;
+`--only` chooses the scenes whose names have such words in them. `--write` makes the
+pictures of docs/page/ of the screenshots, and of `--only recording`, which is not played otherwise,
+docs/page.gif. Prints one line `PASS` or `FAIL` for each scene;
 the exit status is 1 after a failure.
 """
 
@@ -36,6 +37,11 @@ from tests.peers.ui.site import REPOSITORY, SCENES, DemoServer, EveProxy, Scene,
 
 # A module of scenes adds them when it is imported.
 MODULES = (shell, backends, talk, columns)
+from tests.peers.ui import backends, captures, desk, pictures, recording, shell
+from tests.peers.ui.site import REPOSITORY, SCENES, DemoServer, EveProxy, Scene, Site, scene
+
+# A module of scenes adds them when it is imported.
+MODULES = (shell, backends, desk, captures, pictures)
 GENERATION = "0.80.1"
 # Only what hangs takes longer.
 SCENE_S = 300.0
@@ -65,7 +71,7 @@ class Servers:
 
     def begin(self, name: str) -> None:
         """Start a server, if it is not yet started."""
-        starts = {"demo": self.demo, "eve": self._eve}
+        starts = {"demo": self.demo, "eve": self._eve, "many": self._many}
         if name in starts and name not in self._tasks:
             self._tasks[name] = asyncio.create_task(starts[name]())
 
@@ -90,6 +96,12 @@ class Servers:
         server = EveProxy(folder, upstream.url)
         self._stack.push_async_callback(server.stop)
         await server.start()
+        return server
+
+    async def _many(self) -> DemoServer | EveProxy:
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-ui-"))
+        server = await desk.start_many(folder)
+        self._stack.push_async_callback(server.stop)
         return server
 
     async def end(self) -> None:
@@ -182,7 +194,7 @@ async def run(names: Sequence[str], options: argparse.Namespace) -> int:
     """Play scenes, some at once; return the exit code."""
     needed = {one for name in names for one in inspect.signature(SCENES[name]).parameters}
     if options.write:
-        shutil.rmtree(SCREENSHOTS, ignore_errors=True)
+        shutil.rmtree(pictures.SCREENSHOTS, ignore_errors=True)
     async with contextlib.AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
@@ -205,16 +217,9 @@ async def run(names: Sequence[str], options: argparse.Namespace) -> int:
         results = await asyncio.gather(*map(take, names))
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed", flush=True)
     if options.write:
-        write_pictures()
+        for file in [*pictures.write(), *recording.write()]:
+            print(file.relative_to(REPOSITORY), flush=True)
     return 0 if results and all(results) else 1
-
-
-def write_pictures() -> None:
-    """Copy the chosen screenshots to docs/, those that were made."""
-    for made, name in PICTURES.items():
-        if (SCREENSHOTS / made).exists():
-            shutil.copy(SCREENSHOTS / made, REPOSITORY / "docs" / name)
-            print(f"docs/{name}", flush=True)
 
 
 def main() -> int:
@@ -230,6 +235,8 @@ def main() -> int:
     options = parser.parse_args()
     options.cache = options.cache.resolve()
     only = [re.sub(r"[_\s]+", " ", words.strip()) for words in options.only.split(",")]
+    if "recording" in only:
+        scene(recording.a_recording_of_talk)
     names = [name for name in SCENES if any(words in name for words in only)]
     if options.list:
         print("\n".join(names))

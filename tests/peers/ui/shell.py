@@ -5,22 +5,18 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Page
 
 from tests.peers.scenes import over, the_one
-from tests.peers.ui.content import each_view, fill, name_of, select
+from tests.peers.ui.content import each_view, fill, select
 from tests.peers.ui.site import HEIGHTS, REPOSITORY, THEMES, WIDTHS, Site, scene
 
-__all__ = ["PICTURES", "SCREENSHOTS"]
+__all__ = ["looks", "only_text", "shown"]
 
 CACHE = REPOSITORY / ".cache" / "peers" / "ui"
 AXE = CACHE / "axe" / "node_modules" / "axe-core" / "axe.min.js"
-SCREENSHOTS = CACHE / "screenshots"
-PICTURES: dict[str, str] = {}
-"""Which screenshots `--write` copies to docs/, and by which names there."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -196,17 +192,6 @@ async def nothing_is_wider_than_the_window(demo: Site) -> None:
             if most > width:
                 found.append(f"{view} is {most} pixels wide in a window of {width}")
     assert not found, "\n".join(found)
-
-
-@scene
-async def pictures_of_both_themes_at_two_widths_are_made(own_demo: Site) -> None:
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page = await own_demo.open()
-    for view in await each_view(own_demo, page):
-        await fill(own_demo, page, view)
-        async for look in looks(page):
-            path: Path = SCREENSHOTS / f"{name_of(view)}-{look}.png"
-            await page.screenshot(path=path, full_page=True, animations="disabled")
 
 
 async def looks(page: Page) -> AsyncIterator[str]:

@@ -1,9 +1,9 @@
 """Where scenes play: servers with a page, and a browser that shows it.
 
 A scene is a coroutine function whose name is a sentence. Its parameters say what it needs: `demo`
-is `dragoman demo`, `eve` is Dragoman before a real eve server, and `own_demo` a demo of the scene's
-own, which it may kill. Each is a `Site`. All that opens is closed at the end of the scene, which
-fails if a page has complained.
+is `dragoman demo`, `eve` is Dragoman before a real eve server, `many` one with many sessions, and
+`own_demo` a demo of the scene's own, which it may kill. Each is a `Site`. All that opens is closed
+at the end of the scene, which fails if a page has complained.
 """
 
 from __future__ import annotations
