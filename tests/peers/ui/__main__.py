@@ -31,17 +31,11 @@ import aiohttp
 from playwright.async_api import Browser, async_playwright
 
 from tests.peers.backends import EveServer
-from tests.peers.ui import backends, columns, shell, talk
-from tests.peers.ui.shell import PICTURES, SCREENSHOTS
-from tests.peers.ui.site import REPOSITORY, SCENES, DemoServer, EveProxy, Scene, Site
-
-# A module of scenes adds them when it is imported.
-MODULES = (shell, backends, talk, columns)
-from tests.peers.ui import backends, captures, desk, pictures, recording, shell
+from tests.peers.ui import backends, captures, columns, desk, pictures, recording, shell, talk
 from tests.peers.ui.site import REPOSITORY, SCENES, DemoServer, EveProxy, Scene, Site, scene
 
 # A module of scenes adds them when it is imported.
-MODULES = (shell, backends, desk, captures, pictures)
+MODULES = (shell, backends, talk, columns, desk, captures, pictures)
 GENERATION = "0.80.1"
 # Only what hangs takes longer.
 SCENE_S = 300.0

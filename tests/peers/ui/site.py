@@ -26,8 +26,8 @@ from tests.peers.talks import EveTalk
 from tests.support.ports import HOST, free_port
 
 __all__ = [
-    "LIMIT_MS",
     "HEIGHTS",
+    "LIMIT_MS",
     "SCENES",
     "THEMES",
     "WIDTHS",
