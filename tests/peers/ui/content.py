@@ -42,7 +42,13 @@ async def fill(site: Site, page: Page, view: str) -> None:
     name = name_of(view)
     if name == "session":
         waits = page.locator("main [role=option]").filter(has_text="interaction.requested")
-        await select(page, "interaction.requested" if await waits.count() else "message.received")
+        if not await waits.count():
+            return await select(page, "message.received")
+        await select(page, "interaction.requested")
+        # How faithfully it crosses is read after it.
+        for side in (0, 2):
+            article = page.get_by_role("article").nth(side)
+            await article.locator(".mapping").first.wait_for()
     elif name == "talk" and not await page.get_by_text("Answered").count():
         await page.get_by_role("button", name="Ask me", exact=True).click()
         await chat(page, "eve").get_by_role("button", name="Yes").click()
@@ -59,6 +65,7 @@ async def fill(site: Site, page: Page, view: str) -> None:
         await page.get_by_role("article").nth(2).wait_for()
     elif name == "backends":
         await page.get_by_role("img").first.wait_for()
+    return None
 
 
 def chat(page: Page, dialect: str) -> Locator:
