@@ -188,7 +188,8 @@ async def run(names: Sequence[str], options: argparse.Namespace) -> int:
     """Play scenes, some at once; return the exit code."""
     needed = {one for name in names for one in inspect.signature(SCENES[name]).parameters}
     if options.write:
-        shutil.rmtree(pictures.SCREENSHOTS, ignore_errors=True)
+        for made in (pictures.SCREENSHOTS, recording.FRAMES):
+            shutil.rmtree(made, ignore_errors=True)
     async with contextlib.AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))

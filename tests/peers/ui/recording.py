@@ -15,7 +15,7 @@ from tests.peers.ui.content import chat
 from tests.peers.ui.shell import CACHE
 from tests.peers.ui.site import REPOSITORY, Site
 
-__all__ = ["a_recording_of_talk", "write"]
+__all__ = ["FRAMES", "a_recording_of_talk", "write"]
 
 FRAMES = CACHE / "recording"
 # Of the window, and of the picture.
