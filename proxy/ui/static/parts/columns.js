@@ -24,6 +24,7 @@ export function Columns({ source, dialects, dialect, choose, selected, select, r
     [log, dialect],
   );
   const box = useRef();
+  const jump = useRef();
   const [view, setView] = useState([0, 20]);
   const stuck = useRef(true);
   log.version.value, raw.version.value, shown.version.value;
@@ -76,6 +77,8 @@ export function Columns({ source, dialects, dialect, choose, selected, select, r
     if (!log.at(at)) return;
     stuck.current = false;
     select(at);
+    // Not at every drawing: a number that is being typed stays.
+    jump.current.value = at;
     const one = box.current;
     const top = (at - log.first) * ROW;
     if (top < one.scrollTop || top > one.scrollTop + one.clientHeight - 2 * ROW) one.scrollTop = top - one.clientHeight / 3;
@@ -120,7 +123,7 @@ export function Columns({ source, dialects, dialect, choose, selected, select, r
             type="number"
             min="1"
             max=${log.last}
-            value=${selected || ""}
+            ref=${jump}
             onChange=${(event) => goto(Number(event.target.value))}
         /></label>
         <span class="muted small grow" role="status"
