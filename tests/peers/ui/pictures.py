@@ -11,9 +11,9 @@ from playwright.async_api import Page
 from tests.peers.scenes import over
 from tests.peers.ui.content import each_view, fill, name_of
 from tests.peers.ui.shell import CACHE, looks
-from tests.peers.ui.site import REPOSITORY, WIDTHS, Site, scene
+from tests.peers.ui.site import REPOSITORY, WIDTHS, Site
 
-__all__ = ["SCREENSHOTS", "write"]
+__all__ = ["SCREENSHOTS", "pictures_of_both_themes_at_two_widths_are_made", "write"]
 
 SCREENSHOTS = CACHE / "screenshots"
 DOCS = REPOSITORY / "docs" / "page"
@@ -23,7 +23,6 @@ GAP = 24
 COLOURS = 128
 
 
-@scene
 async def pictures_of_both_themes_at_two_widths_are_made(own_demo: Site) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page = await own_demo.open()
