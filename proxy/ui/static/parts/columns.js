@@ -25,6 +25,8 @@ export function Columns({ source, dialects, dialect, choose, selected, select, r
   );
   const box = useRef();
   const jump = useRef();
+  const slider = useRef();
+  const held = useRef(false);
   const [view, setView] = useState([0, 20]);
   const stuck = useRef(true);
   log.version.value, raw.version.value, shown.version.value;
@@ -48,6 +50,8 @@ export function Columns({ source, dialects, dialect, choose, selected, select, r
     if (log.live.value && stuck.current) one.scrollTop = one.scrollHeight;
     else if (anchor.current !== log.first) one.scrollTop += (anchor.current - log.first) * ROW;
     anchor.current = log.first;
+    // Not while it is dragged.
+    if (!held.current) slider.current.value = selected || log.end;
     look();
   });
 
@@ -137,8 +141,9 @@ export function Columns({ source, dialects, dialect, choose, selected, select, r
         aria-label="Place in the log"
         min="1"
         max=${Math.max(1, log.last)}
-        value=${selected || log.end}
-        onChange=${(event) => goto(Number(event.target.value))}
+        ref=${slider}
+        onInput=${() => (held.current = true)}
+        onChange=${(event) => ((held.current = false), goto(Number(event.target.value)))}
       />
       <div class="heads grid3">
         <span class="raw">${source.raw ? "Backend, raw" : "Backend"}</span><span class="event">Canonical event</span>

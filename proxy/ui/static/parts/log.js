@@ -69,13 +69,15 @@ export class LogWindow {
   /** Read on where the window ends, or begins. */
   async more(direction) {
     if (this.#loading) return;
-    if (direction > 0 && this.end < this.last) {
-      const found = await this.#read(this.end, PIECE);
-      if (found) this.#set([...this.entries, ...found.filter((one) => one.seq === this.end + 1 || one.seq > this.end)], 1);
-    } else if (direction < 0 && this.first > 1) {
-      const after = Math.max(0, this.first - PIECE - 1);
-      const found = await this.#read(after, this.first - 1 - after);
-      if (found) this.#set([...found, ...this.entries], -1);
+    const { entries, first, end } = this;
+    if (direction > 0 && end < this.last) {
+      const found = await this.#read(end, PIECE);
+      // The window may have gone elsewhere meanwhile.
+      if (found && this.end === end) this.#set([...this.entries, ...found], 1);
+    } else if (direction < 0 && first > 1 && entries.length) {
+      const after = Math.max(0, first - PIECE - 1);
+      const found = await this.#read(after, first - 1 - after);
+      if (found && this.first === first) this.#set([...found, ...this.entries], -1);
     }
   }
 
