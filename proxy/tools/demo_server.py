@@ -242,7 +242,7 @@ async def keep_serving(
             unheard += not listening.result()
             _check_end(await ended, unheard)
             text = "the server of the demo was ended, and is started again"
-            _log.warning(text, extra={"kind": "demo_restart", "status": server.returncode})
+            _log.warning(text, extra={"status": server.returncode})
     finally:
         await tasks.aclose()
 
