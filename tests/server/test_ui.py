@@ -90,7 +90,7 @@ async def test_the_page_can_be_turned_off() -> None:
 
 
 def test_the_page_is_small() -> None:
-    assert sum(len(file.packed) for file in files().values()) < LOADED_BYTES / 2
+    assert sum(len(file.packed) for file in files().values()) < LOADED_BYTES
 
 
 def test_no_file_runs_what_it_is_told_or_loads_from_elsewhere() -> None:
