@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from playwright.async_api import Page
@@ -69,14 +69,24 @@ async def all_that_the_page_loads_is_under_150_kB(demo: Site) -> None:
 
 
 @scene
-async def axe_finds_nothing_in_either_theme(demo: Site) -> None:
+async def axe_finds_nothing_in_the_light_theme(demo: Site) -> None:
+    await axe_finds_nothing(demo, "light")
+
+
+@scene
+async def axe_finds_nothing_in_the_dark_theme(demo: Site) -> None:
+    await axe_finds_nothing(demo, "dark")
+
+
+async def axe_finds_nothing(demo: Site, theme: str) -> None:
+    """Judge each view with content in a theme, at two widths."""
     page = await demo.open()
     # The policy is for what the page runs, not for what the browser's driver does.
     await page.evaluate(AXE.read_text("utf-8"))
     found: list[str] = []
     for view in await each_view(demo, page):
         await fill(demo, page, view)
-        async for look in looks(page):
+        async for look in looks(page, (theme,)):
             result: Any = await page.evaluate(
                 "tags => axe.run({ runOnly: { type: 'tag', values: tags } })", AXE_TAGS
             )
@@ -194,9 +204,9 @@ async def nothing_is_wider_than_the_window(demo: Site) -> None:
     assert not found, "\n".join(found)
 
 
-async def looks(page: Page) -> AsyncIterator[str]:
-    """Show a page in both themes at two widths; give the name of each, like `light-390`."""
-    for theme, width in itertools.product(THEMES, WIDTHS):
+async def looks(page: Page, themes: Sequence[str] = THEMES) -> AsyncIterator[str]:
+    """Show a page in themes at two widths; give the name of each, like `light-390`."""
+    for theme, width in itertools.product(themes, WIDTHS):
         await page.emulate_media(color_scheme=theme)
         await page.set_viewport_size({"width": width, "height": HEIGHTS[width]})
         # Lists see their new size before the next frame is drawn.
