@@ -171,6 +171,21 @@ def reads(handler: Handler) -> Handler:
     return run
 
 
+async def kept_row(journal: Journal, name: str) -> SessionRow:
+    """Return the row of a session that is there, by its id or another name.
+
+    Raises:
+        SessionNotFound: there is none.
+        SessionExpired: it was kept no longer.
+    """
+    row = await journal.session(name)
+    if row.state == "deleted":
+        raise SessionNotFound(f"There is no session `{name[:80]}`.")
+    if row.state == "expired":
+        raise SessionExpired(row)
+    return row
+
+
 async def session_of(request: web.Request, action: Action) -> tuple[Principal, Session]:
     principal = principal_of(request)
     authorize_action(principal, action, request.app[SESSIONS].settings)

@@ -34,7 +34,6 @@ from adapters.registry import DELTAS, DIALECTS, faces
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json
 from proxy import __version__
-from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.rows import BackendBinding, SessionRow
 from proxy.config.settings import Settings
 from proxy.control.api import (
@@ -47,10 +46,12 @@ from proxy.control.api import (
     body_of,
     integer,
     invalid,
+    kept_row,
     principal_of,
     reads,
     streamed,
 )
+from proxy.control.legs import leg_begun
 from proxy.entry.entry import read, read_bytes, takes
 from proxy.entry.keys import SESSIONS
 from proxy.fanout.hub import entry_of
@@ -155,7 +156,7 @@ async def capture(request: web.Request) -> web.StreamResponse:
     """
     principal = administrator(request)
     sessions = request.app[SESSIONS]
-    row = await _row(sessions.journal, request.match_info["session"])
+    row = await kept_row(sessions.journal, request.match_info["session"])
     dialects = await _dialects(sessions.journal, sessions.settings)
     legs = await sessions.journal.legs(row.key)
     lines = _capture_lines(sessions.journal, row, legs, dialects, _redactor(sessions.settings))
@@ -169,15 +170,6 @@ async def capture(request: web.Request) -> web.StreamResponse:
                 await body.write(piece)
 
     return await streamed(request, body, write())
-
-
-async def _row(journal: Journal, name: str) -> SessionRow:
-    row = await journal.session(name)
-    if row.state == "deleted":
-        raise SessionNotFound(f"There is no session `{name[:80]}`.")
-    if row.state == "expired":
-        raise SessionExpired(row)
-    return row
 
 
 async def _dialects(journal: Journal, settings: Settings) -> dict[str, str]:
@@ -248,7 +240,7 @@ async def _records(
             if native is not None and native.frame is not None:
                 async for before in frames.up_to(native.frame, at):
                     yield before
-            if (leg := _moved(entry.event)) is not None:
+            if (leg := leg_begun(entry.event)) is not None:
                 async for before in frames.rest(at):
                     yield before
                 frames.begin(leg)
@@ -260,14 +252,6 @@ async def _records(
     yield some
     async for after in frames.rest(at):
         yield after
-
-
-def _moved(event: ev.Event) -> int | None:
-    """Return the leg that begins with an event, None where none does."""
-    if not isinstance(event, ev.SessionUpdated) or event.backend is None:
-        return None
-    leg = event.backend.get("leg")
-    return leg if isinstance(leg, int) else None
 
 
 class _KeptFrames:
@@ -465,7 +449,7 @@ def _frames_on(session: SessionLog, start: int, end: int) -> list[ReadFrameOut]:
     dialects: dict[tuple[int, int], str] = {}
     leg, before = 0, (0, 0)
     for index, entry in enumerate(session.entries[:end]):
-        moved = _moved(entry.event)
+        moved = leg_begun(entry.event)
         leg = leg if moved is None else moved
         native = entry.event.native
         if native is None or native.frame is None:

@@ -12,12 +12,20 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
-from adapters.model.events import SessionUpdated
+from adapters.model.events import Event, SessionUpdated
 from proxy.control.api import TURNS
 from proxy.entry.keys import SESSIONS
 from proxy.fanout.hub import entry_of
 from proxy.journal.base import Journal
 from proxy.session import Session
+
+
+def leg_begun(event: Event) -> int | None:
+    """Return the number of the leg that begins with an event, None where none does."""
+    if not isinstance(event, SessionUpdated) or event.backend is None:
+        return None
+    leg = event.backend.get("leg")
+    return leg if isinstance(leg, int) else None
 
 
 @dataclasses.dataclass(slots=True)
@@ -56,11 +64,10 @@ class LegStarts:
                 if b'"leg":' not in line or b'"session.updated"' not in line:
                     continue
                 entry = entry_of(line, session.id)
-                event = entry.event
-                moved = event.backend if isinstance(event, SessionUpdated) else None
-                if moved is not None and entry.seq > self._seqs[-1] and "leg" in moved:
+                number = leg_begun(entry.event)
+                if number is not None and entry.seq > self._seqs[-1]:
                     self._seqs.append(entry.seq)
-                    self._numbers.append(moved["leg"])
+                    self._numbers.append(number)
             self._read_to = chunk.first + chunk.count - 1
             yield
 

@@ -19,9 +19,9 @@ from adapters.wire.jsonvalue import format_json, parse_json
 from proxy.archives.packing import pack
 from proxy.archives.unpacking import Wishes, lines_of, unpack
 from proxy.base.clock import Clock
-from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.rows import CommandRow, SessionRow
 from proxy.config.settings import SHADOWS, Settings
+from proxy.control.api import kept_row
 from proxy.control.control import (
     DeletedOut,
     detail_out,
@@ -74,15 +74,6 @@ async def opened(url: str, *, read_only: bool) -> AsyncIterator[Journal]:
         await journal.aclose()
 
 
-async def _row(journal: Journal, name: str) -> SessionRow:
-    row = await journal.session(name)
-    if row.state == "deleted":
-        raise SessionNotFound(f"There is no session `{name}`.")
-    if row.state == "expired":
-        raise SessionExpired(row)
-    return row
-
-
 async def listed(
     journal: Journal, *, state: str | None, failed: bool, limit: int, before: int | None
 ) -> JsonObject:
@@ -111,7 +102,7 @@ async def shown(journal: Journal, name: str) -> JsonObject:
         SessionNotFound: there is none, or it was deleted.
         SessionExpired: it is no longer kept.
     """
-    row = await _row(journal, name)
+    row = await kept_row(journal, name)
     state, times = LogState(), StartTimes()
     async for chunk in journal.scan(row.key):
         for entry in entries_of(chunk.body, row.id):
@@ -136,7 +127,7 @@ async def exported(journal: Journal, name: str) -> AsyncIterator[bytes]:
         SessionNotFound: there is none, or it was deleted.
         SessionExpired: it is no longer kept.
     """
-    row = await _row(journal, name)
+    row = await kept_row(journal, name)
     async for chunk in journal.scan(row.key):
         yield b"".join(entry.encode() + b"\n" for entry in entries_of(chunk.body, row.id))
 
@@ -149,7 +140,7 @@ async def exported_frames(journal: Journal, name: str) -> AsyncIterator[bytes]:
         SessionExpired: it is no longer kept.
         DragomanError: no source frame is kept.
     """
-    row = await _row(journal, name)
+    row = await kept_row(journal, name)
     found = False
     for leg in await journal.legs(row.key):
         first = 0
@@ -203,7 +194,7 @@ async def deleted(journal: Journal, name: str) -> JsonObject:
         SessionNotFound: there is none, or it was deleted.
         SessionExpired: it is no longer kept.
     """
-    row = await _row(journal, name)
+    row = await kept_row(journal, name)
     await _delete_shadow(journal, row)
     await journal.delete(row.key, at=Clock().now())
     return DeletedOut(id=row.id).model_dump(mode="json")
