@@ -22,6 +22,7 @@ from adapters.offline.session_logs import read_log
 from adapters.offline.translate import TranslateOptions, make_sink
 from adapters.registry import faces
 from tests.replay.support import replayed
+from tests.support.dragoman import BACKEND_KEY
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
 from tests.test_difference import dragoman as diff
@@ -125,6 +126,16 @@ async def test_secrets_are_left_out_of_the_log_and_of_the_frames(dragoman: Proxi
     assert b"[redacted-" in data
     text = "".join(entry.encode().decode() for entry in await log_of(dragoman, session_id))
     assert key in text
+
+
+async def test_the_credential_of_a_backend_is_left_out_wherever_it_stands(
+    dragoman: Proxied,
+) -> None:
+    session_id = await said(dragoman, f"you are asked with {BACKEND_KEY}, I hear")
+    data = await captured(dragoman, session_id)
+    assert BACKEND_KEY.encode() not in data
+    text = "".join(entry.encode().decode() for entry in await log_of(dragoman, session_id))
+    assert BACKEND_KEY in text
 
 
 async def test_a_session_that_is_not_there_has_no_capture(dragoman: Proxied) -> None:
