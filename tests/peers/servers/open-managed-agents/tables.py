@@ -14,6 +14,9 @@ from app.db.models._base import Base
 
 async def main() -> None:
     """Make the tables that are missing."""
+    async with get_engine().connect() as connection:
+        # A connection that a reader leaves open holds up no writer then; the file keeps it.
+        await connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     async with get_engine().begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
 
