@@ -9,7 +9,7 @@ from typing import Any
 from playwright.async_api import Page
 
 from tests.peers.scenes import over
-from tests.peers.ui.site import Site, scene
+from tests.peers.ui.site import Site, press, scene
 
 
 def part(page: Page, role: Any, name: str) -> Any:
@@ -65,7 +65,7 @@ async def a_session_that_moved_is_taken_back_after_a_look_at_what_goes_over(own_
     await confirm.wait_for()
     # Looking moves nothing.
     assert await backend_of(own_demo, session) == "engine"
-    await page.keyboard.press("Enter")
+    await press(page, "Enter")
     await page.get_by_text("0 of 1 have moved").wait_for()
     assert await backend_of(own_demo, session) == "eve"
 

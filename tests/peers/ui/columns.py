@@ -20,7 +20,7 @@ from proxy.session import Session
 from tests.peers.backends import Program
 from tests.peers.scenes import over, the_one
 from tests.peers.talks import EveTalk
-from tests.peers.ui.site import REPOSITORY, Site, scene
+from tests.peers.ui.site import REPOSITORY, Site, press, scene
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
 
@@ -151,7 +151,7 @@ async def the_keyboard_and_a_number_move_among_the_lines(demo: Site) -> None:
         ("ArrowDown", 2),
         ("End", last),
     ):
-        await page.keyboard.press(key)
+        await press(page, key)
         await place(page, seq)
     jump = page.get_by_label("Jump to")
     await jump.fill("5")
@@ -288,11 +288,11 @@ async def dropped(site: Site, page: Page, file: Path, session: str) -> None:
             await drop(page, here, file.name, file.read_text("utf-8"))
         await page.get_by_text(f"· {len(log)} events").wait_for()
         await page.get_by_role("listbox", name="Events").focus()
-        await page.keyboard.press("Home")
+        await press(page, "Home")
         for event in log:
             await place(page, event["seq"])
             assert await canonical(page) == bare(event)
-            await page.keyboard.press("ArrowDown")
+            await press(page, "ArrowDown")
         await page.get_by_text("Talk", exact=True).click()
         await site.ready(page)
 
@@ -406,7 +406,7 @@ async def of_a_long_log_the_end_is_shown_and_never_all_is_asked_for(demo: Site) 
         box = page.get_by_role("listbox", name="Events")
         await box.focus()
         for key, seq in (("Home", 1), ("PageDown", None), ("End", last)):
-            await page.keyboard.press(key)
+            await press(page, key)
             if seq is not None:
                 await place(page, seq)
         jump = page.get_by_label("Jump to")

@@ -14,7 +14,7 @@ from proxy.journal import open_journal
 from proxy.journal.base import Write
 from tests.peers.scenes import over, the_one
 from tests.peers.talks import EveTalk
-from tests.peers.ui.site import EveProxy, Site, scene
+from tests.peers.ui.site import EveProxy, Site, press, scene
 
 MANY = 3_000
 ROWS = "main tbody tr:not(.space)"
@@ -121,7 +121,7 @@ async def something_new_is_announced_the_focus_stays_and_the_keys_go_on(own_demo
     await page.get_by_role("heading", name="Desk").click()
     cards = page.get_by_role("article")
     for key, at in (("j", 0), ("j", 1), ("ArrowDown", 2), ("k", 1)):
-        await page.keyboard.press(key)
+        await press(page, key)
         await expect(cards.nth(min(at, number))).to_be_focused()
 
 
@@ -140,7 +140,7 @@ async def a_question_is_answered_by_a_choice_or_in_words(demo: Site) -> None:
     talk, session = await waiting(demo, "script: askopen", "eve")
     card = card_of(page, session)
     await card.get_by_label("Your answer").fill("Ada")
-    await page.keyboard.press("Enter")
+    await press(page, "Enter")
     heard = await talk.hear()
     assert "The ticket carries the name Ada" in heard.text, heard
 

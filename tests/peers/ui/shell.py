@@ -11,7 +11,7 @@ from playwright.async_api import Page
 
 from tests.peers.scenes import over, the_one
 from tests.peers.ui.content import each_view, fill, select
-from tests.peers.ui.site import HEIGHTS, REPOSITORY, THEMES, WIDTHS, Site, scene
+from tests.peers.ui.site import HEIGHTS, REPOSITORY, THEMES, WIDTHS, Site, press, scene
 
 __all__ = ["looks", "only_text", "shown"]
 
@@ -109,7 +109,7 @@ async def the_keyboard_alone_reaches_every_view_and_the_focus_is_seen(demo: Site
         await page.reload()
         await demo.ready(page)
         await focus(page, f'nav a[href="{view}"]')
-        await page.keyboard.press("Enter")
+        await press(page, "Enter")
         await page.wait_for_function("view => location.hash === view", arg=view)
         await demo.ready(page)
         current = page.locator('nav a[aria-current="page"]')
@@ -127,7 +127,7 @@ async def focus(page: Page, selector: str, most: int = 200) -> None:
         || (outlineStyle !== "none" && parseFloat(outlineWidth) >= 2);
     }"""
     for _ in range(most):
-        await page.keyboard.press("Tab")
+        await press(page, "Tab")
         assert await page.evaluate(seen), await page.evaluate("document.activeElement.outerHTML")
         if await page.evaluate("one => document.activeElement.matches(one)", selector):
             return

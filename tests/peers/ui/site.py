@@ -8,6 +8,7 @@ at the end of the scene, which fails if a page has complained.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import re
@@ -33,8 +34,10 @@ __all__ = [
     "WIDTHS",
     "DemoServer",
     "EveProxy",
+    "LostKey",
     "Scene",
     "Site",
+    "press",
     "scene",
 ]
 
@@ -105,6 +108,24 @@ class EveProxy(Program):
         """Kill it as nothing can be prepared for, and start it again."""
         await self.stop(signal.SIGKILL)
         await self.start()
+
+
+class LostKey(Exception):
+    """The browser never says that a key was pressed, though the page itself answers."""
+
+
+async def press(page: Page, key: str) -> None:
+    """Press a key, like `Enter`.
+
+    Raises:
+        LostKey: a browser with the windows of several scenes may lose its own answer to a key.
+        TimeoutError: the page is busy with the key, and does not end.
+    """
+    try:
+        await asyncio.wait_for(page.keyboard.press(key), LIMIT_MS / 1000)
+    except TimeoutError:
+        await asyncio.wait_for(page.evaluate("1"), LIMIT_MS / 1000)
+        raise LostKey(key) from None
 
 
 _NUMBERS = itertools.count(1)
