@@ -9,6 +9,7 @@ at the end of the scene, which fails if a page has complained.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import re
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
-from playwright.async_api import Browser, BrowserContext, Page
+from playwright.async_api import Browser, BrowserContext, Error, Page
 
 from tests.peers.backends import Program
 from tests.peers.talks import EveTalk
@@ -284,6 +285,8 @@ class Site:
     async def _response(self, response: Any) -> None:
         path = urlsplit(response.url).path
         if path.startswith("/ui/") and response.status == 200:
-            # Packed, as it came; nothing comes of what the browser has.
-            sizes = await response.request.sizes()
-            self.loaded[path] = max(self.loaded.get(path, 0), sizes["responseBodySize"])
+            # Packed, as it came; nothing comes of what the browser has. A page that is left or
+            # loaded again meanwhile says no more of it.
+            with contextlib.suppress(Error):
+                sizes = await response.request.sizes()
+                self.loaded[path] = max(self.loaded.get(path, 0), sizes["responseBodySize"])
