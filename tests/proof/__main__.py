@@ -123,7 +123,7 @@ def one(
             samples=[list(sample) for sample in ran.memory] if kind == "soak" else [],
             process=process if kind == "soak" else "",
         )
-        done.counts["memory over"] = int(results.too_much(results.warm(done)))
+        done.counts["memory over"] = int(results.too_much(results.tenths(results.warm(done))))
         return done
 
     return made(asyncio.run(run(plan, say, each and (lambda ran: each(made(ran))))))

@@ -80,14 +80,7 @@ sessions stay in memory for 45 s after their last use. Its memory counts afterwa
 
 MEMORY_SHARE = 0.05
 MEMORY_BYTES = 5 * 2**20
-"""How much more memory the last tenth may need than the first."""
-
-LONG = 300
-"""Samples, one a second, from which on a soak may grow by that alone."""
-
-SHORT_SHARE = 0.5
-"""By how much it may grow in fewer samples: in memory are the conversations of the last 45 s, and a
-machine on which other work ends meanwhile holds twice as many."""
+"""How much more memory the last tenth may need than the first (issue: 5 % + 5 MB)."""
 
 BEGIN = "<!-- made by `python -m tests.proof --report --docs`; do not edit -->"
 END = "<!-- end of the made part -->"
@@ -294,9 +287,9 @@ def warm(one: Slice) -> list[float]:
     return [held for age, held in one.samples if age >= WARM_UP_S]
 
 
-def soaked(slices: Iterable[Slice]) -> list[float]:
-    """Return the samples of memory of all soak slices, each after its warm-up."""
-    return [held for one in slices if one.kind == "soak" for held in warm(one)]
+def whole(slices: Iterable[Slice]) -> tuple[float, float] | None:
+    """Return the memory of the first tenth and of the last one of all soak slices together."""
+    return tenths([held for one in slices if one.kind == "soak" for held in warm(one)])
 
 
 def processes(slices: Iterable[Slice]) -> list[list[Slice]]:
@@ -308,20 +301,18 @@ def processes(slices: Iterable[Slice]) -> list[list[Slice]]:
     return list(found.values())
 
 
-def too_much(held: Sequence[float]) -> bool:
-    """Say whether the last tenth of the samples needs more memory than it may."""
-    found = tenths(held)
-    share = MEMORY_SHARE if len(held) >= LONG else SHORT_SHARE
-    return found is not None and found[1] > found[0] * (1 + share) + MEMORY_BYTES
+def too_much(found: tuple[float, float] | None) -> bool:
+    """Say whether the last tenth needs more memory than it may."""
+    return found is not None and found[1] > found[0] * (1 + MEMORY_SHARE) + MEMORY_BYTES
 
 
 def _memory_report(slices: Sequence[Slice]) -> str:
     each = [
         f"{_mib(found[0])} to {_mib(found[1])} ({sum(one.seconds for one in mine) / 60:.0f} min)"
         for mine in processes(slices)
-        if (found := tenths(soaked(mine)))
+        if (found := whole(mine))
     ]
-    together = tenths(soaked(slices))
+    together = whole(slices)
     if together is None:
         return "Memory: too short to say."
     return (
@@ -346,7 +337,7 @@ def write_docs(page: Path, slices: Sequence[Slice]) -> None:
 def failures(slices: Sequence[Slice]) -> list[str]:
     """Return the complaints of all slices that failed."""
     found: list[str] = []
-    if any(too_much(soaked(mine)) for mine in (slices, *processes(slices))):
+    if any(too_much(whole(mine)) for mine in (slices, *processes(slices))):
         found.append(
             f"soak: memory grew: {_memory_report([s for s in slices if s.kind == 'soak'])}"
         )

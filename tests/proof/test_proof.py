@@ -587,7 +587,7 @@ def soaked(*held: float, process: str = "", begun: float = results.WARM_UP_S) ->
 
 
 def test_memory_is_compared_over_all_slices_after_the_warm_up_of_each() -> None:
-    steady, grown, leaking = (soaked(*[held] * 200) for held in (100.0, 104.0, 112.0))
+    steady, grown, leaking = (soaked(*[held] * 20) for held in (100.0, 104.0, 112.0))
     assert results.failures([steady, grown]) == []
     (complaint,) = results.failures([steady, grown, leaking])
     assert "100.0 to 112.0 over all slices" in complaint
@@ -595,22 +595,13 @@ def test_memory_is_compared_over_all_slices_after_the_warm_up_of_each() -> None:
 
 def test_memory_is_compared_within_each_process_too() -> None:
     # Of one process only the first slice has a warm-up.
-    slices = [soaked(*[100.0] * 200, process="a"), soaked(*[112.0] * 200, process="a", begun=480.0)]
+    slices = [soaked(*[100.0] * 20, process="a"), soaked(*[112.0] * 20, process="a", begun=480.0)]
     assert len(slices[1].samples) - 1 == len(results.warm(slices[1]))
-    apart = soaked(*[100.0] * 400, process="b")
+    apart = soaked(*[100.0] * 40, process="b")
     (complaint,) = results.failures([*slices, apart])
     assert "100.0 to 100.0 over all slices" in complaint
     assert "100.0 to 112.0 (16 min), 100.0 to 100.0 (8 min)" in complaint
-    assert results.failures([slices[0], apart, soaked(*[100.0] * 200, process="a")]) == []
-
-
-@pytest.mark.parametrize(("samples", "most"), [(20, 155.0), (290, 155.0), (300, 110.0)])
-def test_a_short_soak_may_hold_more_conversations_at_its_end(samples: int, most: float) -> None:
-    half = samples // 2
-    for last, over in ((most, 0), (most + 1, 1)):
-        one = soaked(*[100.0] * half, *[last] * half)
-        assert results.too_much(results.warm(one)) == over
-        assert len(results.failures([one])) == over
+    assert results.failures([slices[0], apart, soaked(*[100.0] * 20, process="a")]) == []
 
 
 @pytest.mark.pages
