@@ -102,7 +102,7 @@ proof: $(INSTALLED) ## kill and cut the proxy thousands of times, with figures; 
 
 proof-sample: $(INSTALLED) ## a two-hundredth of the proof, from nothing
 	@rm -rf .cache/proof-sample.*
-	@$(PY) -m tests.proof --fraction 0.005 --results .cache/proof-sample.jsonl
+	@$(PY) -m tests.proof --fraction 0.005 --soak-every 6 --results .cache/proof-sample.jsonl
 
 clean: ## remove what the other commands made
 	@rm -rf $(VENV) .cache build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -29,7 +29,7 @@ from tests.proof import results
 from tests.proof.attack.hostile import Hostile, plan_of
 from tests.proof.attack.run import Attack
 from tests.proof.results import Slice
-from tests.proof.run import FORMS, PAIRS, Plan, Ran, run
+from tests.proof.run import FORMS, PAIRS, SOAK_EVERY_S, Plan, Ran, run
 
 ATTACKS = 1_000_000
 KILLS = 2000
@@ -48,6 +48,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--disconnects", type=int, default=DISCONNECTS)
     parser.add_argument("--soak", type=float, default=SOAK_MINUTES, help="minutes in all")
+    parser.add_argument(
+        "--soak-every",
+        type=float,
+        default=SOAK_EVERY_S,
+        help="seconds between conversations of a lane; more where other work runs beside it",
+    )
     parser.add_argument("--power-losses", type=int, default=POWER_LOSSES)
     parser.add_argument("--fraction", type=float, default=1.0, help="of all goals")
     parser.add_argument("--minutes", type=float, default=8.0, help="the longest slice")
@@ -104,6 +110,7 @@ def one(
         form=options.form,
         generation=options.generation,
         slice_s=longest_of(options) if each else 0,
+        every_s=options.soak_every,
     )
     process = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%S}"
 

@@ -79,7 +79,8 @@ seeds in a row have them all, twelve every pair of them."""
 
 SOAK_EVERY_S = 1.5
 """How far apart the conversations of one lane of the soak begin. Sessions stay in memory for a
-while after their last use, so memory would follow the rate, and that what else the machine does."""
+while after their last use, so memory would follow the rate, and that what else the machine does.
+It must be held: what is played beside other work says a longer time."""
 
 SAMPLE_S = 1.0
 """How often memory is looked at."""
@@ -113,6 +114,7 @@ class Plan:
         generation: which eve the eve backend is; by default as the seed has it.
         slice_s: how often the figures so far are handed out, while everything goes on; 0 for once,
             at the end.
+        every_s: how far apart the conversations of one lane of a soak begin.
     """
 
     kind: Kind
@@ -125,6 +127,7 @@ class Plan:
     form: Form | None = None
     generation: Generation | None = None
     slice_s: float = 0
+    every_s: float = SOAK_EVERY_S
 
 
 @dataclass(slots=True)
@@ -403,7 +406,8 @@ url = "http://{HOST}:{there}"
         while not self._stop.is_set():
             if self._plan.kind == "soak":
                 await asyncio.sleep(next_at - time.monotonic())
-                next_at = max(next_at, time.monotonic() - SOAK_EVERY_S) + SOAK_EVERY_S
+                every_s = self._plan.every_s
+                next_at = max(next_at, time.monotonic() - every_s) + every_s
             name = f"{self._prefix(pair)}{lane}-{number}"
             number += 1
             conversation = Conversation(
