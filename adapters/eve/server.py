@@ -101,6 +101,8 @@ _TEXT_RECORD = b'{"type":"message.appended","data":{"messageDelta":%b' + _DELTA_
 _REASONING_RECORD = b'{"type":"reasoning.appended","data":{"reasoningDelta":%b' + _DELTA_COORDINATES
 
 
+_NOTHING = ("", b'""')
+
 DELIVERIES_MOST = 256
 """Deliveries that a record names, which is on each record of their turn: the newest. Who said
 something earlier has seen a record that names it."""
@@ -184,6 +186,8 @@ class EveEncoder(Encoder):
         self._second = -1
         self._second_text = b""
         self._deliveries_json = b""
+        # The text that is growing, and its JSON on one line.
+        self._carried = _NOTHING
 
     # What the face asks besides.
 
@@ -294,7 +298,8 @@ class EveEncoder(Encoder):
         if self._form == "tokens" or not self._s.deliveries:
             self._deliveries_json = b""
         else:
-            self._deliveries_json = b',"deliveryIds":' + format_json(self._s.deliveries)
+            deliveries = on_one_line(format_json(self._s.deliveries))
+            self._deliveries_json = b',"deliveryIds":' + deliveries
 
     def _deliver(self, command_id: str) -> None:
         s = self._s
@@ -849,20 +854,25 @@ class EveEncoder(Encoder):
         """Write the record that `_append` would, in one piece: nearly all records are deltas."""
         s = self._s
         cumulative = b""
+        piece_json = on_one_line(orjson.dumps(piece))
         if is_text:
             if self._cumulative:
-                s.text = so_far = s.text + piece
-                cumulative = b',"messageSoFar":%b' % orjson.dumps(so_far)
+                before = s.text
+                s.text = before + piece
+                cumulative = b',"messageSoFar":%b' % self._carry_on(before, s.text, piece_json)
             record = _TEXT_RECORD
         else:
             if self._cumulative:
-                s.reasoning = so_far = s.reasoning + piece
-                cumulative = b',"reasoningSoFar":%b' % orjson.dumps(so_far)
+                before = s.reasoning
+                s.reasoning = before + piece
+                cumulative = b',"reasoningSoFar":%b' % self._carry_on(
+                    before, s.reasoning, piece_json
+                )
             record = _REASONING_RECORD
         n = s.records
         s.records = self.next_cursor = n + 1
         line = record % (
-            orjson.dumps(piece),
+            piece_json,
             cumulative,
             s.turn,
             s.step,
@@ -872,7 +882,19 @@ class EveEncoder(Encoder):
             n,
             self._deliveries_json,
         )
-        self._out.append(Frame(n, on_one_line(line)))
+        self._out.append(Frame(n, line))
+
+    def _carry_on(self, before: str, text: str, piece_json: bytes) -> bytes:
+        """Return the JSON of a text that has grown by a piece, from that of what it was before.
+
+        A text that grows is not written from its beginning each time.
+        """
+        carried, json = self._carried if before else _NOTHING
+        if carried is not before:
+            json = on_one_line(orjson.dumps(before))
+        json = json[:-1] + piece_json[1:]
+        self._carried = text, json
+        return json
 
     def _flush_delta(self) -> None:
         s = self._s
@@ -885,6 +907,7 @@ class EveEncoder(Encoder):
         if self._s.unwritten_kind == "text":
             self._flush_delta()
         self._s.text, self._s.step_implied = "", False
+        self._carried = _NOTHING
         # A block that was cut stays open: half a text must not look like an answer (traps, 8).
         if event.status != "complete":
             return
@@ -905,6 +928,7 @@ class EveEncoder(Encoder):
         if self._s.unwritten_kind == "reasoning":
             self._flush_delta()
         self._s.reasoning, self._s.step_implied = "", False
+        self._carried = _NOTHING
         if event.status != "complete":
             return
         self._in_step()

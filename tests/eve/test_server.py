@@ -188,6 +188,37 @@ def test_a_turn_with_text_has_the_records_of_section_8_1(form: Form) -> None:
     }
 
 
+_TEXTS = st.text(st.sampled_from('a"\\\n\x85\u2028“é🙂'), max_size=4)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["text", "reasoning"]), _TEXTS, st.booleans())))
+def test_what_was_said_so_far_is_all_that_was_said(said: list[tuple[str, str, bool]]) -> None:
+    shown = encoder()
+    scope: dict[str, Any] = {"thread_id": MAIN, "turn_id": "t"}
+    events: list[ev.Event] = [
+        ev.SessionStarted(thread_id=MAIN),
+        ev.TurnStarted(**scope, cause="background"),
+        ev.StepStarted(**scope, step_index=0),
+    ]
+    for seq, event in enumerate(events, 1):
+        shown.feed(ev.Entry(seq, AT, "dgs_1", event))
+    so_far = {"text": "", "reasoning": ""}
+    for seq, (kind, piece, restarted) in enumerate(said, 4):
+        if restarted:
+            other = encoder()
+            other.restore(shown.snapshot())
+            shown = other
+        make = ev.TextDelta if kind == "text" else ev.ReasoningDelta
+        event = make(**scope, block_id=kind, message_id="m", text=piece)
+        (frame,) = shown.feed(ev.Entry(seq, AT, "dgs_1", event))
+        so_far[kind] += piece
+        assert len(frame.data.decode().splitlines()) == 1
+        data = json.loads(frame.data)["data"]
+        name = "message" if kind == "text" else "reasoning"
+        assert data[f"{name}Delta"] == piece
+        assert data[f"{name}SoFar"] == so_far[kind]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_deliveries_stand_on_every_record_of_their_turn_but_not_in_the_token_generation(
     form: Form,
