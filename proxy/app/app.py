@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.log import server_logger
 
 from adapters.registry import faces
@@ -31,7 +31,7 @@ from proxy.entry.tracing import add_traces
 from proxy.faces import addresses
 from proxy.faces.table import add_astray, add_face
 from proxy.http.loopback import foreign_name
-from proxy.http.malformed import NO_HTTP, is_text
+from proxy.http.malformed import MALFORMED_HEAD, NO_HTTP, malformed
 from proxy.sessions.sessions import Sessions
 from proxy.ui import ui
 
@@ -57,14 +57,17 @@ async def _entrance(
     """Keep the sessions that a request looks at in memory until it is answered; without keys,
     refuse what a foreign web page could send; answer preflights."""
     # One for all: what a middleware costs in memory an open stream keeps.
-    # What is not text, the handler refuses in the form of its dialect.
-    if is_text(request):
-        if not request.app[SESSIONS].keys and (refusal := _foreign(request)) is not None:
+    sessions = request.app[SESSIONS]
+    if (wrong := malformed(request)) is not None:
+        # The handler refuses it in the form of its dialect.
+        request[MALFORMED_HEAD] = wrong
+    else:
+        if not sessions.keys and (refusal := _foreign(request)) is not None:
             return refusal
-        if is_preflight(request):
+        if request.method == hdrs.METH_OPTIONS and is_preflight(request):
             return _preflight(request)
     try:
-        with request.app[SESSIONS].holding():
+        with sessions.cache.holding():
             response = await handler(request)
             if (submission := request.get(SUBMISSION)) is not None:
                 await _reply(request, response, submission)
@@ -90,7 +93,10 @@ async def _reply(
 def _foreign(request: web.Request) -> web.Response | None:
     """Return the refusal of a request by a name that was rebound to loopback, or from an origin
     that is foreign and not allowed by name."""
-    url = foreign_name(request, origin=allowed(request) is None)
+    page = request.headers.get(hdrs.ORIGIN)
+    if page is not None and allowed(request) is not None:
+        page = None
+    url = foreign_name(request.host, page)
     if url is None:
         return None
     text = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import hmac
 from collections.abc import Sequence
 from typing import Literal
 
@@ -60,6 +61,11 @@ class SessionRow:
     last_seq: int = 0
     bytes: int = 0
     outcome: Literal["completed", "failed", "refused", "unknown", "withdrawn"] | None = None
+
+    @property
+    def handle(self) -> str:
+        """The 16 digits that all tokens of a session have in common, whatever dialect made it."""
+        return hmac.digest(self.secret, b"handle", "sha256")[:8].hex()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ def taken(values: Sequence[str]) -> str | None:
 
 def made() -> str:
     """Return a new one, under a new trace id."""
-    return f"00-{IDS.bytes(16).hex()}-{IDS.bytes(8).hex()}-{_SAMPLED}"
+    digits = IDS.bytes(24).hex()
+    return f"00-{digits[:32]}-{digits[32:]}-{_SAMPLED}"
 
 
 def child(trace: str) -> str:

@@ -636,7 +636,10 @@ class Settings(BaseSettings):
 
     def backend(self, name: str) -> BackendSettings | None:
         """Return the backend of that name, or None."""
-        return next((backend for backend in self.backends if backend.name == name), None)
+        for backend in self.backends:
+            if backend.name == name:
+                return backend
+        return None
 
     def route(self, name: str) -> RouteSettings | None:
         """Return the route of that name, a backend's own included, or None."""
@@ -648,7 +651,10 @@ class Settings(BaseSettings):
 
     def key(self, name: str) -> KeySettings | None:
         """Return the key of that name, or None."""
-        return next((key for key in self.keys if key.name == name), None)
+        for key in self.keys:
+            if key.name == name:
+                return key
+        return None
 
     def face(self, dialect: str, route: str = "") -> Mapping[str, Any]:
         """Return the table that has a dialect's name: how its face is served, on a route where one

@@ -15,7 +15,7 @@ from proxy.base.errors import JournalUnavailable, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.http.auth import Principal, authenticate, authorize, no_route, routes_of
-from proxy.http.malformed import check
+from proxy.http.malformed import MALFORMED_HEAD
 from proxy.recording.recording import ASKING
 from proxy.session import Session
 
@@ -98,11 +98,10 @@ def _size(request: web.Request) -> Size | int:
     return size
 
 
-def _limit(request: web.Request) -> int:
+def _limit(request: web.Request, size: Size | int) -> int:
     """Return the limit of a request's body; of a handler that reads none, what it may send to no
     purpose."""
-    size = _size(request)
-    return size if isinstance(size, int) else request.app[SESSIONS].bodies.limit(size)
+    return size if isinstance(size, int) else request.app[SESSIONS].bodies.limits[size]
 
 
 async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -123,8 +122,10 @@ def check_head(request: web.Request) -> None:
         DragomanError: it is malformed, or the body has a content coding or a length that is not
             taken.
     """
-    check(request)
-    request.app[SESSIONS].bodies.check(request.headers, request.content_length, _limit(request))
+    if (wrong := request.get(MALFORMED_HEAD)) is not None:
+        raise wrong
+    limit = _limit(request, _size(request))
+    request.app[SESSIONS].bodies.check(request.headers, request.content_length, limit)
 
 
 async def read(request: web.Request, parse: Callable[[bytes], T]) -> T:
@@ -148,13 +149,14 @@ async def read_bytes(request: web.Request) -> bytes:
 
 def read_pieces(request: web.Request) -> AsyncIterator[bytes]:
     """Yield a request's body as it comes; it raises a `DragomanError` where that is not taken."""
-    return request.app[SESSIONS].bodies.pieces(request, _limit(request))
+    return request.app[SESSIONS].bodies.pieces(request, _limit(request, _size(request)))
 
 
 async def _taken(request: web.Request, parse: Callable[[bytes], T]) -> T:
     if (asking := request.get(ASKING)) is not None:
         parse = asking.hearing(parse)
-    return await request.app[SESSIONS].bodies.take(request, _limit(request), parse)
+    limit = _limit(request, _size(request))
+    return await request.app[SESSIONS].bodies.take(request, limit, parse)
 
 
 async def read_submission(
@@ -192,19 +194,22 @@ async def owned(
     Raises:
         SessionNotFound: there is none, or not for this key and route.
     """
-    route = route_of(request)
-    # The same words, whether it is another key's, another route's or nobody's.
-    missing = SessionNotFound(
+    route, sessions = route_of(request), request.app[SESSIONS]
+    try:
+        session = await sessions.cache.get(name, owner=principal.name, route=route)
+    except SessionNotFound:
+        raise _missing(what, name, route) from None
+    authorize(principal, session.row.owner, action, route, sessions.settings)
+    if session.row.route != route or session.state.ended == "deleted":
+        raise _missing(what, name, route)
+    return session
+
+
+def _missing(what: str, name: str, route: str) -> SessionNotFound:
+    """Return the same words, whether it is another key's, another route's or nobody's."""
+    return SessionNotFound(
         f"There is no {what} `{name[:80]}` on the route `{route[:80]}`, or not for this key."
     )
-    try:
-        session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
-    except SessionNotFound:
-        raise missing from None
-    authorize(principal, session.row.owner, action, route, request.app[SESSIONS].settings)
-    if session.row.route != route or session.state.ended == "deleted":
-        raise missing
-    return session
 
 
 def tell_quote(error: DragomanError) -> None:

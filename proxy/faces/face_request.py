@@ -19,20 +19,20 @@ from adapters.contract.faces import (
     Route,
     SessionSummary,
     SessionView,
+    Submit,
 )
 from adapters.model import events as ev
-from adapters.model.base import Encoder
 from adapters.model.commands import SendMessage
 from adapters.model.events import MAIN
 from adapters.registry import DIALECTS
-from adapters.wire.errors import DragomanError
+from adapters.wire.errors import ClientProtocolError, DragomanError
 from proxy.base.errors import CursorExpired
 from proxy.base.locks import KeyedLock
 from proxy.base.rows import SessionRow
 from proxy.config.settings import BackendSettings, Settings
-from proxy.entry.entry import entered, open_route, route_of, routes_shown
+from proxy.entry.entry import entered, open_route, routes_shown
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS
-from proxy.faces.misdirected import of_path
+from proxy.faces.misdirected import of_body, of_path
 from proxy.faces.turn_clients import TurnClients
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
@@ -59,6 +59,7 @@ class ServedFace:
     _sessions: Sessions = dataclasses.field(init=False)
     _settings: Settings = dataclasses.field(init=False)
     _served: dict[str, Any] = dataclasses.field(default_factory=dict, init=False)
+    _backends: dict[str, Backend] = dataclasses.field(default_factory=dict, init=False)
     turn_clients: TurnClients = dataclasses.field(default_factory=TurnClients, init=False)
     started_at: float = dataclasses.field(init=False)
     to_the_end: Collection[Action] = dataclasses.field(init=False)
@@ -78,8 +79,7 @@ class ServedFace:
         make, settings = self.face.serve, self._sessions.settings
         if make is None:
             return None
-        if settings is not self._settings:
-            self._settings, self._served = settings, {}
+        self._reload()
         if route not in self._served:
             made = make(settings.face(self.dialect, route), bool(settings.keys))
             if settings.route(route) is None:
@@ -87,6 +87,21 @@ class ServedFace:
                 return made
             self._served[route] = made
         return self._served[route]
+
+    def backend(self, name: str) -> Backend:
+        """Return a backend as the face sees it."""
+        self._reload()
+        found = self._backends.get(name)
+        if found is None:
+            backend = self._settings.backend(name)
+            found = Backend(name, "", name) if backend is None else shown_backend(backend)
+            self._backends[name] = found
+        return found
+
+    def _reload(self) -> None:
+        """Forget what was made of a configuration that does not hold any more."""
+        if (settings := self._sessions.settings) is not self._settings:
+            self._settings, self._served, self._backends = settings, {}, {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,21 +130,25 @@ class FaceRequest:
     route: Route
     said: Any = dataclasses.field(default=None, init=False)
     action: Action = dataclasses.field(default=Action.READ, init=False)
-    _principal: Principal | None = dataclasses.field(default=None, init=False)
+    name: str = dataclasses.field(init=False)
+    """The name of its route, empty where it names none."""
+    sessions: Sessions = dataclasses.field(init=False)
     incoming: Incoming = dataclasses.field(init=False)
+    _principal: Principal | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        http = self.http
+        self.name = http.match_info.get("route") or http.app.get(LISTENER_ROUTE, "")
+        self.sessions = http.app[SESSIONS]
         self.incoming = Incoming(
-            self.http.method,
-            self.http.path,
-            self.http.match_info,
-            self.http.query,
-            self.http.headers,
-            self.at.served_on(
-                self.http.match_info.get("route") or self.http.app.get(LISTENER_ROUTE, "")
-            ),
+            http.method,
+            http.path,
+            http.match_info,
+            http.query,
+            http.headers,
+            self.at.served_on(self.name),
         )
-        if (asking := self.http.get(ASKING)) is not None:
+        if (asking := http.get(ASKING)) is not None:
             asking.dialect = self.at.dialect
 
     # Who asks.
@@ -140,8 +159,9 @@ class FaceRequest:
         Raises:
             DragomanError: the key, its routes or its scopes do not allow this, or the server stops.
         """
-        self._principal = entered(self.http, action, to_the_end=self.at.to_the_end)
-        self.action = action
+        if self._principal is None or action is not self.action:
+            self._principal = entered(self.http, action, to_the_end=self.at.to_the_end)
+            self.action = action
 
     def admit(self) -> None:
         """Let in who may do what the route needs, or everybody to an open one.
@@ -171,22 +191,10 @@ class FaceRequest:
         """Return the name of who asks, who owns the sessions that it makes."""
         return self.principal.name
 
-    # Where.
-
-    @property
-    def name(self) -> str:
-        """Return the name of the route."""
-        return route_of(self.http)
-
-    @property
-    def sessions(self) -> Sessions:
-        """Return all sessions."""
-        return self.http.app[SESSIONS]
-
     @property
     def settings(self) -> Settings:
         """Return the configuration."""
-        return self.http.app[SESSIONS].settings
+        return self.sessions.settings
 
     # Where it is recorded.
 
@@ -216,6 +224,22 @@ class FaceRequest:
         name = form if isinstance(form, str) else form(self.incoming)
         return found.session.feed(self.at.dialect, found.thread, name)
 
+    def parse(self, body: bytes) -> Any:
+        """Return what a body says; of one that is refused it is told whose it is, if that shows.
+
+        Raises:
+            DragomanError: the face refuses it.
+        """
+        act = self.route.does
+        assert isinstance(act, Submit)
+        assert act.body is not None
+        try:
+            return act.body.parse(body, self.incoming)
+        except ClientProtocolError as error:
+            if (elsewhere := of_body(self.http, self.at.dialect, body)) is not None:
+                error.add(elsewhere)
+            raise
+
     async def view(
         self, found: Match, *, shown: bool = False, tell: bool = False
     ) -> SessionView[Any]:
@@ -230,7 +254,10 @@ class FaceRequest:
         journal = self.sessions.journal
         try:
             if shown:
-                encoder = await self._encoder(found)
+                feed = self.feed(found)
+                if feed.behind:
+                    await feed.catch_up()
+                encoder = feed.encoder
             if tell:
                 about = await self.told(await journal.session(session.id))
         except CursorExpired:
@@ -241,7 +268,7 @@ class FaceRequest:
             session.id,
             found.thread,
             session.row.secret,
-            self._backend_of(session),
+            self.at.backend(session.leg.backend),
             session.state,
             session.working,
             session.settings_of(self.at.dialect),
@@ -267,11 +294,6 @@ class FaceRequest:
             return error
         return None
 
-    async def _encoder(self, found: Match) -> Encoder:
-        feed = self.feed(found)
-        await feed.catch_up()
-        return feed.encoder
-
     async def told(self, row: SessionRow) -> SessionSummary:
         """Return what a session's own events say: of a long log its newest entries are read, and
         only the lines of these events are decoded, since lists ask for many.
@@ -288,12 +310,6 @@ class FaceRequest:
                     if entry.seq > after:
                         about.apply(entry.event)
         return SessionSummary(about, row.created_at, row.updated_at)
-
-    def _backend_of(self, session: Session) -> Backend:
-        backend = self.settings.backend(session.leg.backend)
-        if backend is None:
-            return Backend(session.leg.backend, "", session.leg.backend)
-        return shown_backend(backend)
 
 
 def shown_backend(backend: BackendSettings) -> Backend:

@@ -38,7 +38,10 @@ async def find(request: FaceRequest, target: Target, submission: Submission | No
         SessionExpired: it is no longer kept.
         DragomanError: no session waits for such an answer.
     """
-    found = await _find(request, target, submission)
+    if isinstance(target, NamedSession) and target.also is None:
+        found = Match(await _owned(request, target.name))
+    else:
+        found = await _find(request, target, submission)
     request.about(found.session)
     return found
 

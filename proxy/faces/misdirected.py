@@ -7,21 +7,18 @@ where none serves it. How clients are known, each face declares (`Face.clients`)
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 from aiohttp import web
 
-from adapters.contract.faces import Face, Incoming, Neighbour
+from adapters.contract.faces import Face, Neighbour
 from adapters.contract.faces.misdirected import at_base, fitting, known
 from adapters.contract.faces.neighbours import OPENAI
 from adapters.registry import faces
-from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
 from proxy.entry.entry import routes_shown
 from proxy.entry.keys import LISTENER_ROUTE
-
-T = TypeVar("T")
 
 
 def of_path(request: web.Request, path: str, *, own: str = "", unsure: bool = False) -> str | None:
@@ -58,23 +55,9 @@ def _is_route(face: Face, path: str, *, most: int) -> bool:
     return path.count("/") > most and bool(fitting(asked, path))
 
 
-def reading(
-    request: web.Request, own: str, parse: Callable[[bytes, Incoming], T], incoming: Incoming
-) -> Callable[[bytes], T]:
-    """Return a reader of bodies that says of one which it refuses whose it is, if that shows."""
-
-    def read(data: bytes) -> T:
-        try:
-            return parse(data, incoming)
-        except ClientProtocolError as error:
-            if (elsewhere := _of_body(request, own, data)) is not None:
-                error.add(elsewhere)
-            raise
-
-    return read
-
-
-def _of_body(request: web.Request, own: str, data: bytes) -> str | None:
+def of_body(request: web.Request, own: str, data: bytes) -> str | None:
+    """Return a sentence about a body that the face of the dialect `own` refuses, None where it
+    does not show whose it is."""
     body: Any = None
     if len(data) <= 2**20:
         with contextlib.suppress(JsonError):

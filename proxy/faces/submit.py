@@ -28,7 +28,6 @@ from proxy.entry.entry import read, read_submission, to_web
 from proxy.faces.disconnect import ClientDisconnect
 from proxy.faces.face_request import FaceRequest, Match, RoutePlace
 from proxy.faces.lookup import find
-from proxy.faces.misdirected import reading
 from proxy.faces.stream import plan_of, stream, write_body
 from proxy.fanout.hub import entries_by_steps
 from proxy.fanout.streams import BodyEnd, end, send_head
@@ -37,7 +36,8 @@ from proxy.http.auth import authorize
 
 async def say(request: FaceRequest) -> web.StreamResponse:
     """Answer a request that gives commands."""
-    act = _act(request)
+    act = request.route.does
+    assert isinstance(act, Submit)
     if act.before is not None:
         act.before(request.incoming, RoutePlace(request))
     submission = await _read(request, act)
@@ -62,23 +62,16 @@ async def say(request: FaceRequest) -> web.StreamResponse:
         leaving.close()
 
 
-def _act(request: FaceRequest) -> Submit[Any, Any]:
-    assert isinstance(request.route.does, Submit)
-    return request.route.does
-
-
 async def _read(request: FaceRequest, act: Submit[Any, Any]) -> Submission | None:
     """Read the body of a request; return what identifies the request, if its repeats are known."""
-    body, incoming = act.body, request.incoming
-    if body is None:
+    if act.body is None:
         return None
-    parse = reading(request.http, request.at.dialect, body.parse, incoming)
     if act.repeats:
-        request.said, submission = await read_submission(request.http, parse)
+        request.said, submission = await read_submission(request.http, request.parse)
         if act.names is not None:
-            submission.name(act.names(incoming, request.said))
+            submission.name(act.names(request.incoming, request.said))
         return submission
-    request.said = await read(request.http, parse)
+    request.said = await read(request.http, request.parse)
     return None
 
 
@@ -137,9 +130,9 @@ async def _take(
             )
     found = dataclasses.replace(found, since=session.last_seq)
     commands = act.commands(request.incoming, seen, request.said)
-    _check_new(request, act, commands)
     if not commands:
         return found, SubmitResult()
+    _check_new(request, act, commands)
     by, face = request.owner, request.at.dialect
     blobs = None if act.blobs is None else _named(act, commands, act.blobs(request.said))
     if act.waits:

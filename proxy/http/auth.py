@@ -129,7 +129,7 @@ def authorize(
         DragomanError: with the code NOT_FOUND, for another owner's session and for a route that the
             key may not use; with FORBIDDEN, for a key of an administrator, see `authorize_action`.
     """
-    if administers(principal, settings):
+    if settings.keys and administers(principal, settings):
         if session_owner is None or action not in _ADMINISTERED:
             raise _not_a_frontend()
         if session_owner != SHADOWS:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import TypeVar, get_args
 
 from aiohttp import web
 from multidict import MultiMapping
@@ -30,6 +30,9 @@ RETRY_SECONDS = 2
 
 T = TypeVar("T")
 
+_BROKEN = (TimeoutError, web.RequestPayloadError, ValueError)
+"""What reading a body raises that stays away, or is not framed as its head says."""
+
 
 class BodyReader:
     """Reads bodies; `under_way` counts the bytes of those that are being read or parsed."""
@@ -37,14 +40,13 @@ class BodyReader:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self.under_way = 0
-
-    def limit(self, size: Size) -> int:
-        """Return the most bytes that a body may have on a route that takes bodies of a size."""
-        settings = self._settings
         most = min(settings.max_body_bytes, max(settings.max_bodies_bytes, SMALL))
         # An answer in words, or a callback of a sign-in, has 1 MiB at most.
         sizes = {"small": SMALL, "answer": 2**20, "text": settings.max_text_bytes}
-        return min(sizes.get(size, most), most)
+        self.limits: Mapping[Size, int] = {
+            size: min(sizes.get(size, most), most) for size in get_args(Size)
+        }
+        """The most bytes that a body may have on a route that takes bodies of a size."""
 
     def check(self, headers: MultiMapping[str], length: int | None, limit: int) -> None:
         """Check what a head says of its body, before anything of that is read.
@@ -52,8 +54,10 @@ class BodyReader:
         Raises:
             DragomanError: it has a content coding, or is too large.
         """
-        given = ",".join(headers.getall("Content-Encoding", []))
-        if any(name.strip().lower() not in ("", "identity") for name in given.split(",")):
+        given = ",".join(headers.getall("Content-Encoding", ()))
+        for name in given.split(",") if given else ():
+            if name.strip().lower() in ("", "identity"):
+                continue
             # Bytes that are not UTF-8 cannot be shown as they are.
             shown = given[:80].encode("ascii", "backslashreplace").decode()
             raise DragomanError(
@@ -72,11 +76,24 @@ class BodyReader:
         """
         body = bytearray()
         try:
-            await self._read(request, limit, body)
+            async with asyncio.timeout(self._settings.body_timeout_seconds):
+                async for chunk in request.content.iter_any():
+                    body += chunk
+                    self.under_way += len(chunk)
+                    if len(body) > limit:
+                        raise _too_large(limit)
+                    if len(body) > SMALL and self.under_way > self._settings.max_bodies_bytes:
+                        raise DragomanError(
+                            "Too many large requests are under way; try again.",
+                            code=ErrorCode.OVERLOADED,
+                            details={"retry_after": RETRY_SECONDS},
+                        )
+            whole = bytes(body)
+        except _BROKEN as error:
+            raise _broken(error) from None
+        else:
             # A larger one would hold up the event loop.
-            if len(body) > 2**20:
-                return await asyncio.to_thread(parse, bytes(body))
-            return parse(bytes(body))
+            return await asyncio.to_thread(parse, whole) if len(whole) > 2**20 else parse(whole)
         finally:
             self.under_way -= len(body)
 
@@ -127,9 +144,11 @@ class BodyReader:
         """
         taken = 0
         while True:
-            with _framed():
+            try:
                 async with asyncio.timeout(self._settings.body_timeout_seconds):
                     piece = await request.content.readany()
+            except _BROKEN as error:
+                raise _broken(error) from None
             if not piece:
                 return
             taken += len(piece)
@@ -137,35 +156,14 @@ class BodyReader:
                 raise _too_large(limit)
             yield piece
 
-    async def _read(self, request: web.Request, limit: int, body: bytearray) -> None:
-        with _framed():
-            async with asyncio.timeout(self._settings.body_timeout_seconds):
-                async for chunk in request.content.iter_any():
-                    body += chunk
-                    self.under_way += len(chunk)
-                    if len(body) > limit:
-                        raise _too_large(limit)
-                    if len(body) > SMALL and self.under_way > self._settings.max_bodies_bytes:
-                        raise DragomanError(
-                            "Too many large requests are under way; try again.",
-                            code=ErrorCode.OVERLOADED,
-                            details={"retry_after": RETRY_SECONDS},
-                        )
 
-
-@contextlib.contextmanager
-def _framed() -> Iterator[None]:
-    """Read a body, and say what is wrong with it where it does not come whole."""
-    try:
-        yield
-    except TimeoutError:
-        raise DragomanError(
-            "The body came too slowly; send it again.", code=ErrorCode.REQUEST_TIMEOUT
-        ) from None
-    except (web.RequestPayloadError, ValueError):
-        raise DragomanError(
-            "The body is not framed as its head says.", code=ErrorCode.INVALID_REQUEST
-        ) from None
+def _broken(error: Exception) -> DragomanError:
+    """Return what is wrong with a body that does not come whole."""
+    if isinstance(error, TimeoutError):
+        text, code = "The body came too slowly; send it again.", ErrorCode.REQUEST_TIMEOUT
+    else:
+        text, code = "The body is not framed as its head says.", ErrorCode.INVALID_REQUEST
+    return DragomanError(text, code=code)
 
 
 def _file_bytes(said: object) -> int:

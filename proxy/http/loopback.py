@@ -7,7 +7,6 @@ import functools
 import ipaddress
 import re
 
-from aiohttp import hdrs, web
 from yarl import URL
 
 from proxy.http.malformed import HOST
@@ -15,11 +14,10 @@ from proxy.http.malformed import HOST
 _ORIGIN = re.compile("[A-Za-z][A-Za-z0-9+.-]{0,31}://" + HOST)
 
 
-def foreign_name(request: web.Request, *, origin: bool = True) -> str | None:
-    """Return the address by which a request came, or the origin of its page, if that is not of this
-    machine; where `origin` is false the page does not count."""
-    page = request.headers.get(hdrs.ORIGIN) if origin else None
-    for url in (f"http://{request.host}", page):
+def foreign_name(host: str, page: str | None) -> str | None:
+    """Return the address by which a request came, or the origin of its page where that counts, if
+    it is not of this machine."""
+    for url in (f"http://{host}", page):
         if url is not None and not is_loopback(url):
             return url
     return None

@@ -19,6 +19,11 @@ from proxy.base.metrics import MALFORMED
 HOST = r"(?:[A-Za-z0-9._-]{0,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?"
 """What `Host` may be, and an origin after its scheme."""
 
+MALFORMED_HEAD = web.RequestKey("MALFORMED_HEAD", ClientProtocolError)
+"""Why the head of a request is refused, once it is known which dialect says so."""
+
+_HOST = re.compile(HOST)
+
 _READ = frozenset(
     {
         "origin",
@@ -37,12 +42,8 @@ _READ = frozenset(
 """The headers whose text is used. What nobody reads may be anything."""
 
 
-def check(request: web.Request) -> None:
-    """Refuse a request whose target, or a header that is used, is not text.
-
-    Raises:
-        ClientProtocolError: it is not.
-    """
+def malformed(request: web.Request) -> ClientProtocolError | None:
+    """Return why a request is refused whose target, or a header that is used, is not text."""
     wrong = "The path or the query"
     try:
         unquote_to_bytes(request.raw_path.encode("utf-8", "surrogateescape")).decode()
@@ -51,18 +52,11 @@ def check(request: web.Request) -> None:
                 wrong = f"The header `{name}`"
                 value.encode()
     except UnicodeError:
-        raise ClientProtocolError(f"{wrong} is not UTF-8.") from None
-    if any(re.fullmatch(HOST, host) is None for host in request.headers.getall("Host", ())):
-        raise ClientProtocolError("The header `Host` is not a host.")
-
-
-def is_text(request: web.Request) -> bool:
-    """Say whether `check` lets a request pass."""
-    try:
-        check(request)
-    except ClientProtocolError:
-        return False
-    return True
+        return ClientProtocolError(f"{wrong} is not UTF-8.")
+    for host in request.headers.getall("Host", ()):
+        if _HOST.fullmatch(host) is None:
+            return ClientProtocolError("The header `Host` is not a host.")
+    return None
 
 
 class NoHttp(logging.Filter):

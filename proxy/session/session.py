@@ -94,6 +94,8 @@ class Session:
     used_at: float = dataclasses.field(init=False)
     holders: int = dataclasses.field(default=0, init=False)
     """How many requests look at it: it stays in memory until they are answered."""
+    names: list[str] = dataclasses.field(default_factory=list, init=False)
+    """The names that frontends have chosen for it."""
     _loaded: bool = dataclasses.field(default=False, init=False)
     _callbacks: SessionCallbacks = dataclasses.field(default_factory=SessionCallbacks, init=False)
     _scope: TaskScope = dataclasses.field(init=False)

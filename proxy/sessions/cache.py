@@ -8,7 +8,8 @@ import contextlib
 import contextvars
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -23,6 +24,7 @@ from proxy.base.errors import (
 from proxy.base.rows import AliasKind, BackendBinding, SessionRow
 from proxy.config.settings import BackendSettings
 from proxy.fanout.hub import entries_by_steps
+from proxy.journal.base import MINTED
 from proxy.recording.recording import Captures
 from proxy.recording.session import SessionCapture
 from proxy.session import Session, SessionContext
@@ -41,6 +43,9 @@ RELOAD_SECONDS = 1.0
 RETRY_MOST_SECONDS = 30.0
 """The longest wait between two attempts at what the journal refuses."""
 
+
+_OURS = re.compile(f"{MINTED}.*|[0-9a-f]{{16}}")
+"""What is like the id or the handle of a session."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +86,11 @@ class SessionCache:
     stopping: bool = dataclasses.field(default=False, init=False)
     closed: bool = dataclasses.field(default=False, init=False)
     _sessions: dict[str, Session] = dataclasses.field(default_factory=dict, init=False)
+    # By their handles, and by owner, route and a name that a frontend chose.
+    _handles: dict[str, Session] = dataclasses.field(default_factory=dict, init=False)
+    _tasks: dict[tuple[str, str, str], Session] = dataclasses.field(
+        default_factory=dict, init=False
+    )
 
     def __len__(self) -> int:
         """Return how many sessions are in memory."""
@@ -138,8 +148,8 @@ class SessionCache:
             SessionNotFound: there is none, or it was deleted.
             SessionExpired: it is no longer kept; only its owner is told that, or who may see all.
         """
-        live = self._sessions.get(name)
-        if live is not None and not live.closed and owner in (None, live.row.owner):
+        live = self._at_hand(name, owner, route)
+        if live is not None and not live.closed:
             if live.state.ended == "deleted":
                 raise SessionNotFound(f"There is no session `{name}`.")
             live.used_at = self.context.clock.monotonic()
@@ -153,7 +163,7 @@ class SessionCache:
         except SessionNotFound:
             if owner is None or route is None:
                 raise
-            found = await self._named(name, owner, route)
+            found = await self._resolve(name, owner, route)
             if found is None:
                 # In the words of `authorize`: nobody learns whether it is another key's.
                 raise SessionNotFound("There is no such session.") from None
@@ -170,8 +180,22 @@ class SessionCache:
             raise
         return self.hold(session)
 
-    async def _named(self, name: str, owner: str, route: str) -> str | None:
-        for kind in (AliasKind.TASK, AliasKind.HANDLE):
+    def _at_hand(self, name: str, owner: str | None, route: str | None) -> Session | None:
+        """Return the session in memory that `name` stands for; None where the journal is asked."""
+        live = self._sessions.get(name)
+        if live is not None and owner in (None, live.row.owner):
+            return live
+        if owner is None or route is None:
+            return None
+        live = self._handles.get(name)
+        if live is not None and (live.row.owner, live.row.route) == (owner, route):
+            return live
+        live = self._tasks.get((owner, route, name))
+        # Our own ids count before what a frontend chose, and their sessions may not be in memory.
+        return None if live is None or _OURS.fullmatch(name) else live
+
+    async def _resolve(self, name: str, owner: str, route: str) -> str | None:
+        for kind in (AliasKind.HANDLE, AliasKind.TASK):
             found = await self.context.journal.resolve(
                 owner=owner, route=route, kind=kind, name=name
             )
@@ -227,7 +251,7 @@ class SessionCache:
             # What it may have begun ends, and its parts let go of each other.
             session.close()
             raise
-        self.admit(session)
+        self.admit(session, names)
         return session
 
     async def _recorded(self, row: SessionRow, backend: BackendSettings) -> SessionCapture | None:
@@ -278,23 +302,38 @@ class SessionCache:
             spans=spans,
         )
 
-    def admit(self, session: Session) -> None:
-        """Take a session that is made or loaded among those in memory."""
+    def admit(self, session: Session, names: Iterable[tuple[str, str]]) -> None:
+        """Take a session that is made or loaded among those in memory; `names` are its aliases."""
         if self.closed:
             # Anybody who waits for it finds it closed; what was under way is the next start's.
             session.close()
             return
         if self.stopping:
             session.drain()
-        self._sessions[session.id] = session
+        row = session.row
+        self._sessions[row.id] = self._handles[row.handle] = session
+        for kind, name in names:
+            if kind == AliasKind.TASK:
+                # Another session may go on without it, see `SessionRequest.replaces`.
+                self._tasks[row.owner, row.route, name] = session
+                session.names.append(name)
 
     # Leaving.
 
     def forget(self, session_id: str) -> None:
         """Let a session leave memory."""
-        live = self._sessions.pop(session_id, None)
+        live = self._sessions.get(session_id)
         if live is not None:
+            self._remove(live)
             live.close()
+
+    def _remove(self, session: Session) -> None:
+        """Take a session out of memory, and its names."""
+        row = session.row
+        del self._sessions[row.id], self._handles[row.handle]
+        for name in session.names:
+            if self._tasks.get((row.owner, row.route, name)) is session:
+                del self._tasks[row.owner, row.route, name]
 
     async def forget_erased(self, session_id: str) -> None:
         """Forget a session that is no longer stored, one too that somebody found before
@@ -336,12 +375,14 @@ class SessionCache:
         for session in self:
             session.close()
         self._sessions.clear()
+        self._handles.clear()
+        self._tasks.clear()
 
     def _lost(self, session: Session) -> None:
         """Record that the journal failed under a session: forget it, load it again where it has
         work."""
         if self._sessions.get(session.id) is session:
-            del self._sessions[session.id]
+            self._remove(session)
             metrics.LOST.inc()
         # One that was being made is not there.
         stored = session.last_seq > 0

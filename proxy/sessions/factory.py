@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hmac
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,12 +21,6 @@ from proxy.session import Session, codec_of
 from proxy.sessions.backends import Backends
 from proxy.sessions.cache import SessionCache
 from proxy.sessions.shadows import shadowed
-
-
-def handle_of(secret: bytes) -> str:
-    """Return the 16 digits that all tokens of a session have in common, whatever dialect made
-    it."""
-    return hmac.digest(secret, b"handle", "sha256")[:8].hex()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +113,7 @@ class SessionFactory:
                 blobs=wanted.blobs,
                 submission=submission,
             )
-            self.cache.admit(session)
+            self.cache.admit(session, wanted.aliases)
             made.set_result(self.cache.hold(session))
         except DragomanError as error:
             made.set_exception(error)
@@ -218,7 +211,7 @@ def _names(row: SessionRow, wanted: SessionRequest, shadow: str | None) -> list[
     """Return the first names of a session; `shadow` is the backend that shadows it."""
     # Also a session of another dialect is found by the tokens that the eve face shows of it.
     own = wanted.aliases if wanted.replaces is None else ()
-    names = [*own, (AliasKind.HANDLE, handle_of(row.secret))]
+    names = [*own, (AliasKind.HANDLE, row.handle)]
     if shadow is not None:
         names.append(shadowed(shadow, row.id))
     if wanted.submission is not None and wanted.submission.key is not None:

@@ -207,7 +207,7 @@ class Recorder:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass a request on, and its answer back."""
-        if self.local and (name := foreign_name(request)) is not None:
+        if self.local and (name := _foreign(request)) is not None:
             text = (
                 f"This recorder serves programs of this machine, and `{name[:80]}` is not of it."
                 " Ask for it by 127.0.0.1 or localhost."
@@ -287,6 +287,10 @@ class Recorder:
         exchange.ended("ended")
         await response.write_eof()
         return response
+
+
+def _foreign(request: web.Request) -> str | None:
+    return foreign_name(request.host, request.headers.get("Origin"))
 
 
 def _passed(headers: Mapping[str, str]) -> CIMultiDict[str]:
