@@ -371,7 +371,7 @@ class Turns:
         if self.counts.waiting is not None:
             self.counts.look([entry], "engine", now)
         if event.TYPE in metrics.COUNTED:
-            self.counts.hear(event, "engine", self.state, self.queue, now)
+            self.counts.hear(event, "engine", self.state, self, now)
 
     def accept(self, command_id: str, now: int) -> None:
         """Take a message."""

@@ -125,7 +125,10 @@ class InputLedger(CodecPart, Generic[I]):
     @property
     def message(self) -> I | None:
         """The oldest message that is on its way, or whose receipt is owed."""
-        return next((input_ for input_ in self.open.values() if input_.kind == "message"), None)
+        for input_ in self.open.values():
+            if input_.kind == "message":
+                return input_
+        return None
 
     def drop_message(self) -> None:
         """Forget the message without a word: what became of it is told otherwise."""

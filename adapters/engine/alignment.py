@@ -166,13 +166,9 @@ class Trail:
         """Note a garbled frame."""
         self.holes = [*self.holes[1 - HOLES :], (self.since, mark)]
 
-    def dump(self) -> list[Any]:
-        """Return the fields as JSON values."""
-        return [self.anchor, self.since, self.sum, self.holes]
-
     @classmethod
     def load(cls, value: list[Any] | None) -> Trail | None:
-        """Return what `dump` gave; None for None."""
+        """Return what `StreamPosition.dump` has of it; None for None."""
         if value is None:
             return None
         anchor, since, sum_, holes = value
@@ -230,8 +226,9 @@ class StreamPosition:
         return [
             self.frames,
             self.time,
-            None if far is None else far.dump(),
-            None if near is None else near.dump(),
+            # Once for each event.
+            None if far is None else [far.anchor, far.since, far.sum, far.holes],
+            None if near is None else [near.anchor, near.since, near.sum, near.holes],
             list(self.tail),
         ]
 

@@ -262,6 +262,10 @@ def parse_create(body: bytes, face: EveFaceSettings) -> EveCreate:
     )
 
 
+_SELDOM = {"callback", "inputResponses", "clientContext", "outputSchema"}
+"""The members that a follow-up of a person's words does not have."""
+
+
 def parse_follow_up(body: bytes, face: EveFaceSettings) -> FollowUp:
     """Return what the body of a follow-up asks for.
 
@@ -279,10 +283,13 @@ def parse_follow_up(body: bytes, face: EveFaceSettings) -> FollowUp:
             _refuse("Tool stubs are fixed at session creation.")
         _refuse_token(members)
     message = _message(members, face)
-    callback = _callback(members, by_id=not by_token)
-    answers = _input_responses(members)
-    context = _client_context(members)
-    schema = _output_schema(members)
+    callback, context, schema = None, None, None
+    answers: tuple[InputResponse, ...] = ()
+    if members.keys() & _SELDOM:
+        callback = _callback(members, by_id=not by_token)
+        answers = _input_responses(members)
+        context = _client_context(members)
+        schema = _output_schema(members)
     policy: Policy = "queue" if by_token else _turn_policy(members)
     if message is None and not answers:
         _refuse(
@@ -292,7 +299,8 @@ def parse_follow_up(body: bytes, face: EveFaceSettings) -> FollowUp:
         )
     if message is not None and answers and not by_token:
         _refuse("'message' and 'inputResponses' are mutually exclusive.")
-    _check_uploads(message)
+    if message is not None and message.violations:
+        _check_uploads(message)
     options = None if callback is None else {"callback": callback}
     return FollowUp(
         token=token,

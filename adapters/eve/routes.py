@@ -156,13 +156,18 @@ def _follow_up_needs(_: Incoming, said: FollowUp) -> Action:
 
 def _said(_: Incoming, seen: EveSeen, wanted: FollowUp) -> Sequence[AnyCommand]:
     """Return the commands of a follow-up, as the session is now."""
-    commands: list[AnyCommand] = [_answer(seen, response, wanted) for response in wanted.answers]
+    commands: list[AnyCommand] = []
+    for response in wanted.answers:
+        commands.append(_answer(seen, response, wanted))  # noqa: PERF401 - one call less
     if wanted.message is not None:
         # Also beside answers: while a secret is asked for, no other text is taken.
         # What ends with a turn that is being stopped is answered by nothing: this is said to the
         # next.
-        open_ = [one for one in seen.open_interactions if not seen.state.drops(one.request_id)]
-        said = requests.answer_by_message(wanted.text, open_)
+        said = None
+        if seen.state.interactions:
+            asked = seen.open_interactions
+            open_ = [one for one in asked if not seen.state.drops(one.request_id)]
+            said = requests.answer_by_message(wanted.text, open_)
         if said is not None and not wanted.answers:
             answer = _answer(seen, said, wanted)
             options = {**(answer.options or {}), SAID_AS_MESSAGE: wanted.text}

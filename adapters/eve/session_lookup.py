@@ -61,8 +61,9 @@ def token_used(_: Incoming, seen: EveSeen, said: FollowUp | EveControl) -> Mappi
     if said.token is None:
         return None
     encoder = seen.encoder
-    number = requests.token_wait(seen.secret, said.token, encoder.waits)
-    if number is None or number < min(encoder.used, encoder.waits):
+    waits = encoder.waits
+    number = requests.token_wait(seen.secret, said.token, waits)
+    if number is None or number < min(encoder.used, waits):
         raise DragomanError("The continuation token is stale.", code=ErrorCode.STALE_TOKEN)
     return {TOKEN_NUMBER: number}
 

@@ -62,7 +62,8 @@ def body_of(value: object) -> bytes:
     Raises:
         JsonError: as `format_json`.
     """
-    return restored(compact(format_json(value)))
+    body = compact(format_json(value))
+    return FileBody(body) if _MARK in body else body
 
 
 def restored(body: bytes) -> bytes:

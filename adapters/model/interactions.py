@@ -82,8 +82,9 @@ def decision_of(option: Option) -> tuple[Decision | None, Scope | None]:
     «approve» is often painted as the dangerous choice, and must not become a denial, nor a
     recommended «deny» an approval.
     """
-    words = (polarity(option.id), polarity(option.label))
-    decision, scope = next((said for said in words if said[0] is not None), (None, None))
+    decision, scope = polarity(option.id)
+    if decision is None:
+        decision, scope = polarity(option.label)
     if option.decision is not None:
         return option.decision, option.scope or (scope if decision == option.decision else None)
     if decision is not None:
@@ -169,10 +170,15 @@ def decide(answer: AnswerInteraction, request: InteractionRequested) -> AnswerIn
     if answer.sealed is not None:
         raise _refused(request, f"is a {request.kind} and takes no sealed value")
     names = OptionNames(offered)
-    chosen = [_offered(name, names, request) for name in answer.option_ids]
-    if len({option.id for option in chosen}) < len(chosen):
-        raise _refused(request, "was given an option twice")
-    answer = answer.model_copy(update={"option_ids": tuple(option.id for option in chosen)})
+    chosen: list[Option] = []
+    ids: list[str] = []
+    for name in answer.option_ids:
+        option = _offered(name, names, request)
+        if option.id in ids:
+            raise _refused(request, "was given an option twice")
+        chosen.append(option)
+        ids.append(option.id)
+    answer = answer.model_copy(update={"option_ids": tuple(ids)})
     match request.kind:
         case "approval" | "limit":
             return _decide_approval(answer, request, chosen)
@@ -243,7 +249,7 @@ def _decide_approval(
     return answer.model_copy(
         update={
             "decision": decision,
-            "option_ids": tuple(option.id for option in chosen),
+            "option_ids": (chosen[0].id,) if chosen else (),
             "scope": scope if decision == "allow" else None,
         }
     )

@@ -119,7 +119,7 @@ class Normalizer:
                 continue
             rule = _RULES.get(type_)
             try:
-                if self.state.ended is not None and type_ != "session.ended":
+                if self.state.about.ended is not None and type_ != "session.ended":
                     self._drop(Rule.AFTER_END, event)
                 elif rule is not None:
                     rule(self, event)

@@ -300,17 +300,23 @@ class LogState:
     @property
     def busy(self) -> bool:
         """Say whether any thread has an open turn."""
-        return any(thread.turn is not None for thread in self.threads.values())
+        for thread in self.threads.values():
+            if thread.turn is not None:
+                return True
+        return False
 
     @property
     def stopping(self) -> bool:
         """Say whether an interrupt is accepted whose outcome is not known yet."""
-        return any(input_.kind == "interrupt" for input_ in self.inputs.values())
+        for input_ in self.inputs.values():
+            if input_.kind == "interrupt":
+                return True
+        return False
 
     @property
     def stopped(self) -> bool:
         """Say whether the backend took an interrupt of the turn that is open."""
-        turn = self.thread(ev.MAIN).turn
+        turn = self.threads[ev.MAIN].turn
         return turn is not None and turn.stopped is not None
 
     def drops(self, request_id: str) -> bool:
@@ -325,12 +331,15 @@ class LogState:
 
         One of `idle`, `running`, `paused`, `ended`, `deleted`.
         """
-        if self.ended is not None:
-            return "deleted" if self.ended == "deleted" else "ended"
-        states = {thread.state for thread in self.threads.values()}
-        if Turn.RUNNING in states:
-            return "running"
-        return "paused" if Turn.PAUSED in states else "idle"
+        if self.about.ended is not None:
+            return "deleted" if self.about.ended == "deleted" else "ended"
+        status = "idle"
+        for thread in self.threads.values():
+            if thread.turn is not None:
+                if thread.turn.paused_on is None:
+                    return "running"
+                status = "paused"
+        return status
 
     def request_of(self, native_id: str) -> str | None:
         """Return the open interaction that a backend names: the newest of that id."""
@@ -341,21 +350,22 @@ class LogState:
 
     def waiting_on(self, thread_id: str) -> tuple[str, ...]:
         """Return the open interactions of a thread and those shown on it, oldest first (law 6)."""
-        return tuple(
-            request_id
-            for request_id, open_ in self.interactions.items()
-            if open_.event.thread_id == thread_id or open_.event.shown_on == thread_id
-        )
+        found = []
+        for request_id, open_ in self.interactions.items():
+            if thread_id in (open_.event.thread_id, open_.event.shown_on):
+                found.append(request_id)
+        return tuple(found)
 
     def is_answered(self, thread_id: str | None) -> bool:
         """Say whether something is open in a thread and all of it has an answer on its way: nobody
         is waited for, so no pause names it (law 6)."""
-        claims = [
-            open_.claimed_by
-            for open_ in self.interactions.values()
-            if thread_id in (open_.event.thread_id, open_.event.shown_on)
-        ]
-        return bool(claims) and None not in claims
+        answered = False
+        for open_ in self.interactions.values():
+            if thread_id in (open_.event.thread_id, open_.event.shown_on):
+                if open_.claimed_by is None:
+                    return False
+                answered = True
+        return answered
 
     def snapshot(self) -> bytes:
         """Return the state as JSON."""
@@ -392,10 +402,9 @@ class LogState:
             LawBroken: the event may not come here; the state is as before.
         """
         type_ = event.TYPE
-        if self.ended is not None and not (
-            isinstance(event, ev.SessionEnded)
-            and self.ended != "deleted"
-            and event.outcome == "deleted"
+        ended = self.about.ended
+        if ended is not None and not (
+            isinstance(event, ev.SessionEnded) and ended != "deleted" and event.outcome == "deleted"
         ):
             raise LawBroken(8, f"`{type_}` after the session ended")
         thread = self.thread(event.thread_id)

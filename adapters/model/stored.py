@@ -228,7 +228,8 @@ class CodecCheckpoint:
         """Return a snapshot, which is stored."""
         self._state, self.touched = state, False
         # All at once: a state may have megabytes.
-        return b"".join((self._mark, b"[", place, b",", state, *_after(more), b"]"))
+        rest = b"".join(_after(more)) if more else b""
+        return b"".join((self._mark, b"[", place, b",", state, rest, b"]"))
 
     def position(self, place: bytes, state: Callable[[], bytes]) -> bytes:
         """Return a position."""

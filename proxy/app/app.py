@@ -8,30 +8,22 @@ say what they are to people who open them in a browser.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable
-
-from aiohttp import hdrs, web
+from aiohttp import web
 from aiohttp.log import server_logger
 
 from adapters.registry import faces
-from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.app import deliveries, health, metrics
+from proxy.app.entrance import enter, prepared
 from proxy.base.errors import ConfigError
-from proxy.base.metrics import LEFT
-from proxy.base.repeats import Submission
 from proxy.config.settings import ListenerSettings
 from proxy.control import api, control
 from proxy.control.demo import Demo
 from proxy.control.demo import add_routes as add_demo
-from proxy.entry.capture import add_captures
-from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
-from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
-from proxy.entry.tracing import add_traces
+from proxy.entry.keys import LISTENER_FACE, LISTENER_ROUTE, SESSIONS
+from proxy.entry.origins import add_origins
 from proxy.faces import addresses
 from proxy.faces.table import add_astray, add_face
-from proxy.http.loopback import foreign_name
-from proxy.http.malformed import MALFORMED_HEAD, NO_HTTP, malformed
+from proxy.http.malformed import NO_HTTP
 from proxy.sessions.sessions import Sessions
 from proxy.ui import ui
 
@@ -40,83 +32,18 @@ def _base(sessions: Sessions) -> web.Application:
     app = web.Application(
         # Bodies are read by `proxy.http.bodies`, which knows the limit of each route.
         client_max_size=0,
-        middlewares=(_entrance,),
+        middlewares=(enter,),
     )
     server_logger.addFilter(NO_HTTP)
     app[SESSIONS] = sessions
     add_origins(app)
-    add_captures(app)
-    add_traces(app)
+    app.on_response_prepare.append(prepared)
     return app
-
-
-@web.middleware
-async def _entrance(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Keep the sessions that a request looks at in memory until it is answered; without keys,
-    refuse what a foreign web page could send; answer preflights."""
-    # One for all: what a middleware costs in memory an open stream keeps.
-    sessions = request.app[SESSIONS]
-    if (wrong := malformed(request)) is not None:
-        # The handler refuses it in the form of its dialect.
-        request[MALFORMED_HEAD] = wrong
-    else:
-        if not sessions.keys and (refusal := _foreign(request)) is not None:
-            return refusal
-        if request.method == hdrs.METH_OPTIONS and is_preflight(request):
-            return _preflight(request)
-    try:
-        with sessions.cache.holding():
-            response = await handler(request)
-            if (submission := request.get(SUBMISSION)) is not None:
-                await _reply(request, response, submission)
-            return response
-    except ConnectionError:
-        # The client has left. aiohttp finds that out once more, and logs no error for it.
-        return web.Response(status=LEFT)
-    finally:
-        if (submission := request.get(SUBMISSION)) is not None:
-            submission.over(whole=False)
-
-
-async def _reply(
-    request: web.Request, response: web.StreamResponse, submission: Submission
-) -> None:
-    """Write a reply here, so that it is known whether it was written to its end."""
-    with contextlib.suppress(ConnectionError):
-        await response.prepare(request)
-        await response.write_eof()
-        submission.over(whole=True)
-
-
-def _foreign(request: web.Request) -> web.Response | None:
-    """Return the refusal of a request by a name that was rebound to loopback, or from an origin
-    that is foreign and not allowed by name."""
-    page = request.headers.get(hdrs.ORIGIN)
-    if page is not None and allowed(request) is not None:
-        page = None
-    url = foreign_name(request.host, page)
-    if url is None:
-        return None
-    text = (
-        f"Without keys only programs of this machine are served, and `{url[:80]}` is not of it. "
-        "Add a [[keys]] table, or allow a web page's origin by name: `server.allowed_origins`."
-    )
-    return api.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
-
-
-def _preflight(request: web.Request) -> web.Response:
-    try:
-        return preflight(request)
-    except DragomanError as error:
-        return api.error_response(error)
 
 
 def create_app(sessions: Sessions, demo: Demo | None = None) -> web.Application:
     """Return the main application; that of a demo can be broken."""
     app = _base(sessions)
-    metrics.count_requests(app)
     health.add_routes(app)
     metrics.add_routes(app)
     control.add_routes(app)
@@ -146,7 +73,7 @@ def create_listener(sessions: Sessions, listener: ListenerSettings) -> web.Appli
         raise ConfigError(f"[[listeners]] {listener.listen}: {why}")
     app = _base(sessions)
     app[LISTENER_ROUTE] = listener.route
-    metrics.count_requests(app, listener.dialect)
+    app[LISTENER_FACE] = listener.dialect
     add_face(app, listener.dialect, "")
     return app
 

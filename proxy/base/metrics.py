@@ -397,6 +397,13 @@ class WaitingMessage(Protocol):
     def command_id(self) -> str: ...
 
 
+class WaitingMessages(Protocol):
+    """Has the messages that wait, in order."""
+
+    @property
+    def queue(self) -> Sequence[WaitingMessage]: ...
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class TurnCounts:
     """Counts what happens in one session, and measures how long its turns take to their first
@@ -412,20 +419,21 @@ class TurnCounts:
         event: ev.Event,
         dialect: str,
         state: LogState,
-        queue: Sequence[WaitingMessage],
+        outbox: WaitingMessages,
         now: int,
     ) -> None:
-        """Hear an event of one of the types in `COUNTED`. `dialect` is that of the backend, `queue`
-        are the messages that wait for the end of the turn."""
+        """Hear an event of one of the types in `COUNTED`. `dialect` is that of the backend, the
+        queue of `outbox` has the messages that wait for the end of the turn."""
         count_event(event, dialect)
         if isinstance(event, ev.InputAccepted):
-            rests = state.thread(ev.MAIN).turn is None
+            rests = state.threads[ev.MAIN].turn is None
             if event.kind == "message" and rests and self.waiting is None:
                 self.waiting = (event.command_id, now)
         elif isinstance(event, ev.InputSettled):
             if event.outcome != "taken" and self.waiting and self.waiting[0] == event.command_id:
                 self.waiting = None
         elif isinstance(event, ev.TurnEnded) and event.thread_id == ev.MAIN:
+            queue = outbox.queue
             self.waiting = (queue[0].command_id, now) if queue else None
 
     def look(self, entries: Iterable[ev.Entry], dialect: str, now: int) -> None:

@@ -7,28 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import hdrs, web
 
-from proxy.entry.keys import SESSIONS
 from proxy.recording.recording import ASKING, Captures, RecordedRequest
 from proxy.recording.session import RecordedExchange
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def add_captures(app: web.Application) -> None:
-    """Let an application record its requests and answers, while the configuration says so."""
-    app.middlewares.insert(0, _recorded)
-    app.on_response_prepare.append(_head)
-
-
-@web.middleware
-def _recorded(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
-    """Record a request if sessions are recorded."""
-    captures = request.app[SESSIONS].captures
-    # Not a coroutine of its own: an open stream would keep its memory where nothing is recorded.
-    return handler(request) if captures is None else _record(request, handler, captures)
-
-
-async def _record(request: web.Request, handler: Handler, captures: Captures) -> web.StreamResponse:
+async def record(request: web.Request, handler: Handler, captures: Captures) -> web.StreamResponse:
     """Write a request once it is known which session it is about, and its answer."""
     asking = request[ASKING] = RecordedRequest(captures, request)
     try:
@@ -73,7 +58,7 @@ def _gone(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-async def _head(request: web.Request, response: web.StreamResponse) -> None:
+def write_head(request: web.Request, response: web.StreamResponse) -> None:
     """Write the head of an answer as it goes out, and a body that goes out with it."""
     asking = request.get(ASKING)
     if asking is None or asking.exchange is None or asking.exchange.answered:

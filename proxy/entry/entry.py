@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from adapters.contract.faces import Action, Size
 from adapters.model.base import Response
-from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.errors import DragomanError
 from proxy.base.errors import JournalUnavailable, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
@@ -37,20 +37,15 @@ def route_of(request: web.Request) -> str:
     return request.match_info.get("route") or request.app[LISTENER_ROUTE]
 
 
-def entered(
-    request: web.Request, action: Action, *, to_the_end: Collection[Action] = (Action.READ,)
-) -> Principal:
-    """Return who asks, after the checks that stand before any look-up.
-
-    `to_the_end` are the actions that are still allowed while the server stops.
+def entered(request: web.Request, action: Action, route: str) -> Principal:
+    """Return who asks on a route, after the checks that stand before any look-up.
 
     Raises:
-        DragomanError: the key, its routes or its scopes do not allow this, or the server stops.
+        DragomanError: the key, its routes or its scopes do not allow this.
     """
-    principal = authenticate(request.headers, request.app[SESSIONS].keys)
-    authorize(principal, None, action, route_of(request), request.app[SESSIONS].settings)
-    if action not in to_the_end and request.app[SESSIONS].stopping:
-        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+    sessions = request.app[SESSIONS]
+    principal = authenticate(request.headers, sessions.keys)
+    authorize(principal, None, action, route, sessions.settings)
     return principal
 
 
@@ -93,15 +88,11 @@ def takes(size: Size | int) -> Callable[[Handler], Handler]:
     return declare
 
 
-def _size(request: web.Request) -> Size | int:
+def _limit(request: web.Request) -> tuple[Size | int, int]:
+    """Return which bodies the handler of a request takes, and their limit; of one that reads none,
+    what may be sent to no purpose."""
     size: Size | int = getattr(request.match_info.handler, TAKES, "small")
-    return size
-
-
-def _limit(request: web.Request, size: Size | int) -> int:
-    """Return the limit of a request's body; of a handler that reads none, what it may send to no
-    purpose."""
-    return size if isinstance(size, int) else request.app[SESSIONS].bodies.limits[size]
+    return size, size if isinstance(size, int) else request.app[SESSIONS].bodies.limits[size]
 
 
 async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -124,7 +115,7 @@ def check_head(request: web.Request) -> None:
     """
     if (wrong := request.get(MALFORMED_HEAD)) is not None:
         raise wrong
-    limit = _limit(request, _size(request))
+    _, limit = _limit(request)
     request.app[SESSIONS].bodies.check(request.headers, request.content_length, limit)
 
 
@@ -134,8 +125,8 @@ async def read(request: web.Request, parse: Callable[[bytes], T]) -> T:
     Raises:
         DragomanError: the body is not taken, or `parse` refuses it.
     """
-    bodies, size = request.app[SESSIONS].bodies, _size(request)
-    return await _taken(request, lambda body: bodies.parsed(body, parse, size))
+    bodies, (size, limit) = request.app[SESSIONS].bodies, _limit(request)
+    return await _taken(request, lambda body: bodies.parsed(body, parse, size), limit)
 
 
 async def read_bytes(request: web.Request) -> bytes:
@@ -144,19 +135,18 @@ async def read_bytes(request: web.Request) -> bytes:
     Raises:
         DragomanError: it is not taken.
     """
-    return await _taken(request, lambda body: body)
+    return await _taken(request, lambda body: body, _limit(request)[1])
 
 
 def read_pieces(request: web.Request) -> AsyncIterator[bytes]:
     """Yield a request's body as it comes; it raises a `DragomanError` where that is not taken."""
-    return request.app[SESSIONS].bodies.pieces(request, _limit(request, _size(request)))
+    return request.app[SESSIONS].bodies.pieces(request, _limit(request)[1])
 
 
-async def _taken(request: web.Request, parse: Callable[[bytes], T]) -> T:
+def _taken(request: web.Request, parse: Callable[[bytes], T], limit: int) -> Coroutine[Any, Any, T]:
     if (asking := request.get(ASKING)) is not None:
         parse = asking.hearing(parse)
-    limit = _limit(request, _size(request))
-    return await request.app[SESSIONS].bodies.take(request, limit, parse)
+    return request.app[SESSIONS].bodies.take(request, limit, parse)
 
 
 async def read_submission(
@@ -171,7 +161,11 @@ async def read_submission(
 
     # The request will know what asks this: were it known here too, both would stay in memory with
     # their connection until a collection of garbage finds them, 28 objects for each command.
-    connection, bodies, size = request.protocol, request.app[SESSIONS].bodies, _size(request)
+    connection, bodies, (size, limit) = (
+        request.protocol,
+        request.app[SESSIONS].bodies,
+        _limit(request),
+    )
 
     def reachable() -> bool:
         transport = connection.transport
@@ -181,26 +175,33 @@ async def read_submission(
         submission = Submission(request.method, request.path, request.headers, body, reachable)
         return bodies.parsed(body, parse, size), submission
 
-    wanted, submission = await _taken(request, both)
+    heard = both if (asking := request.get(ASKING)) is None else asking.hearing(both)
+    wanted, submission = await bodies.take(request, limit, heard)
     request[SUBMISSION] = submission
     return wanted, submission
 
 
 async def owned(
-    request: web.Request, principal: Principal, name: str, action: Action, *, what: str = "session"
+    request: web.Request,
+    principal: Principal,
+    name: str,
+    action: Action,
+    route: str,
+    *,
+    what: str = "session",
 ) -> Session:
-    """Return a session that is there for who asks; `what` is the dialect's word for one.
+    """Return a session that is there for who asks on a route; `what` is the dialect's word for one.
 
     Raises:
         SessionNotFound: there is none, or not for this key and route.
     """
-    route, sessions = route_of(request), request.app[SESSIONS]
+    sessions = request.app[SESSIONS]
     try:
         session = await sessions.cache.get(name, owner=principal.name, route=route)
     except SessionNotFound:
         raise _missing(what, name, route) from None
     authorize(principal, session.row.owner, action, route, sessions.settings)
-    if session.row.route != route or session.state.ended == "deleted":
+    if session.row.route != route or session.state.about.ended == "deleted":
         raise _missing(what, name, route)
     return session
 

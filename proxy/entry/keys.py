@@ -11,5 +11,14 @@ SESSIONS = web.AppKey("sessions", Sessions)
 LISTENER_ROUTE = web.AppKey("listener_route", str)
 """The route of a listener, whose paths do not name one."""
 
+LISTENER_FACE = web.AppKey("listener_face", str)
+"""The dialect of a listener."""
+
+FACE = "face"
+"""The attribute of a handler that names the dialect of its face."""
+
+SHOWN_IN = web.RequestKey("SHOWN_IN", str)
+"""The header in which the answer to a request names it, where its dialect has one."""
+
 SUBMISSION = web.RequestKey("submission", Submission)
 """What identifies a request that gives commands, whose repeats are to be recognised."""

@@ -12,7 +12,7 @@ from adapters.contract.faces import SubmitResult
 from adapters.model import events as ev
 from adapters.model.commands import Interrupt, SendMessage, Steer
 from adapters.wire.errors import DragomanError
-from proxy.faces.face_request import FaceRequest, Match
+from proxy.faces.face_request import FaceRequest, Match, SubmitOutcome
 from proxy.fanout.hub import entries_by_steps
 from proxy.session import Session
 
@@ -28,7 +28,7 @@ class ClientDisconnect:
     _: dataclasses.KW_ONLY
     stops: bool
     _left: bool = dataclasses.field(default=False, init=False)
-    _taken: tuple[Match, SubmitResult] | None = dataclasses.field(default=None, init=False)
+    _taken: SubmitOutcome | None = dataclasses.field(default=None, init=False)
 
     async def others_gone(self, session: Session) -> None:
         """Wait for those who leave this session just now."""
@@ -38,17 +38,15 @@ class ClientDisconnect:
     def close(self) -> None:
         """Record that the client is answered, or has left and stopped what it was to stop."""
         if self.stops and self._taken is not None:
-            self.request.at.turn_clients.remove(self._taken[0].session.id)
+            self.request.at.turn_clients.remove(self._taken.match.session.id)
 
-    async def take(
-        self, work: Coroutine[Any, Any, tuple[Match, SubmitResult]]
-    ) -> tuple[Match, SubmitResult]:
+    async def take(self, work: Coroutine[Any, Any, SubmitOutcome]) -> SubmitOutcome:
         """Let the request be taken, also where its client leaves meanwhile."""
 
-        async def both() -> tuple[Match, SubmitResult]:
+        async def both() -> SubmitOutcome:
             self._taken = taken = await work
             if self.stops:
-                self.request.at.turn_clients.add(taken[0].session.id)
+                self.request.at.turn_clients.add(taken.match.session.id)
             if self._left:
                 await self.stop()
                 self.close()
@@ -70,7 +68,7 @@ class ClientDisconnect:
         gone = transport is None or transport.is_closing()
         if not self.stops or not gone or self._taken is None or request.sessions.stopping:
             return
-        found, done = self._taken
+        found, done, _ = self._taken
         if done.commands:
             # To its end, though the request is over.
             await request.sessions.keep(_stop(request, found, done))

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -20,12 +20,13 @@ from adapters.contract.faces import (
     SessionSummary,
     SessionView,
     Submit,
+    SubmitResult,
 )
 from adapters.model import events as ev
 from adapters.model.commands import SendMessage
 from adapters.model.events import MAIN
 from adapters.registry import DIALECTS
-from adapters.wire.errors import ClientProtocolError, DragomanError
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from proxy.base.errors import CursorExpired
 from proxy.base.locks import KeyedLock
 from proxy.base.rows import SessionRow
@@ -41,6 +42,9 @@ from proxy.recording.session import RecordedExchange
 from proxy.session import Session, told
 from proxy.sessions.cache import check_there
 from proxy.sessions.sessions import Sessions
+
+NOBODY = Principal("")
+"""Who asks at an open route: nobody's sessions."""
 
 _READS: Collection[Action] = (Action.READ,)
 
@@ -79,7 +83,8 @@ class ServedFace:
         make, settings = self.face.serve, self._sessions.settings
         if make is None:
             return None
-        self._reload()
+        if self._sessions.settings is not self._settings:
+            self._reload()
         if route not in self._served:
             made = make(settings.face(self.dialect, route), bool(settings.keys))
             if settings.route(route) is None:
@@ -90,7 +95,8 @@ class ServedFace:
 
     def backend(self, name: str) -> Backend:
         """Return a backend as the face sees it."""
-        self._reload()
+        if self._sessions.settings is not self._settings:
+            self._reload()
         found = self._backends.get(name)
         if found is None:
             backend = self._settings.backend(name)
@@ -100,8 +106,7 @@ class ServedFace:
 
     def _reload(self) -> None:
         """Forget what was made of a configuration that does not hold any more."""
-        if (settings := self._sessions.settings) is not self._settings:
-            self._settings, self._served, self._backends = settings, {}, {}
+        self._settings, self._served, self._backends = self._sessions.settings, {}, {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +125,14 @@ class Match:
     since: int = 0
 
 
+class SubmitOutcome(NamedTuple):
+    """What became of a request that gives commands, and how its session was seen before."""
+
+    match: Match
+    result: SubmitResult
+    seen: SessionView[Any] | None
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class FaceRequest:
     """One request, from its head to its answer. `said` is what its body said, once it is read,
@@ -134,7 +147,11 @@ class FaceRequest:
     """The name of its route, empty where it names none."""
     sessions: Sessions = dataclasses.field(init=False)
     incoming: Incoming = dataclasses.field(init=False)
-    _principal: Principal | None = dataclasses.field(default=None, init=False)
+    owner: str = dataclasses.field(default="", init=False)
+    """The name of who asks, who owns the sessions that it makes; empty at an open route."""
+    principal: Principal = dataclasses.field(default=NOBODY, init=False)
+    """Who asks."""
+    _feed: Feed | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
         http = self.http
@@ -159,9 +176,13 @@ class FaceRequest:
         Raises:
             DragomanError: the key, its routes or its scopes do not allow this, or the server stops.
         """
-        if self._principal is None or action is not self.action:
-            self._principal = entered(self.http, action, to_the_end=self.at.to_the_end)
-            self.action = action
+        if self.principal is NOBODY:
+            self.principal = entered(self.http, action, self.name)
+            self.owner = self.principal.name
+        # A key that is let in to a face may do on its route whatever that does.
+        if action not in self.at.to_the_end and self.sessions.cache.stopping:
+            raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+        self.action = action
 
     def admit(self) -> None:
         """Let in who may do what the route needs, or everybody to an open one.
@@ -178,18 +199,7 @@ class FaceRequest:
     @property
     def entered(self) -> bool:
         """Say whether who asks was let in by a key."""
-        return self._principal is not None
-
-    @property
-    def principal(self) -> Principal:
-        """Return who asks."""
-        assert self._principal is not None, "an open route is about no session"
-        return self._principal
-
-    @property
-    def owner(self) -> str:
-        """Return the name of who asks, who owns the sessions that it makes."""
-        return self.principal.name
+        return self.principal is not NOBODY
 
     @property
     def settings(self) -> Settings:
@@ -254,7 +264,7 @@ class FaceRequest:
         journal = self.sessions.journal
         try:
             if shown:
-                feed = self.feed(found)
+                self._feed = feed = self.feed(found)
                 if feed.behind:
                     await feed.catch_up()
                 encoder = feed.encoder
@@ -278,6 +288,17 @@ class FaceRequest:
             found.also,
             functools.partial(self.sessions.unread.at, session.id, self.at.dialect),
             functools.partial(self._refusal, session.check_carried),
+        )
+
+    async def view_after(
+        self, found: Match, seen: SessionView[Any], *, shown: bool, tell: bool
+    ) -> SessionView[Any]:
+        """Return a session after what was `seen` of it, as `view` does."""
+        feed = self._feed
+        if tell or (shown and (feed is None or feed.behind or feed.encoder is not seen.shown)):
+            return await self.view(found, shown=shown, tell=tell)
+        return dataclasses.replace(
+            seen, working=found.session.working, now=self.sessions.clock.now()
         )
 
     def refusal_of_new(self, message: SendMessage) -> DragomanError | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 from adapters.contract.faces import (
     AnyOf,
@@ -38,49 +39,38 @@ async def find(request: FaceRequest, target: Target, submission: Submission | No
         SessionExpired: it is no longer kept.
         DragomanError: no session waits for such an answer.
     """
-    if isinstance(target, NamedSession) and target.also is None:
-        found = Match(await _owned(request, target.name))
-    else:
-        found = await _find(request, target, submission)
+    match target:
+        case NamedSession(name, also):
+            session = await _owned(request, name)
+            same = also == session.id
+            if also is not None and not same:
+                same = await _is(request, also, session)
+            found = Match(session, also=same)
+        case ClientNamedSession(name):
+            found = Match(await _chosen(request, name))
+        case ChildThread():
+            found = await _child(request, target)
+        case AnyOf(targets):
+            for one in targets[:-1]:
+                with contextlib.suppress(SessionNotFound):
+                    return await find(request, one)
+            return await find(request, targets[-1])
+        case NewestSession():
+            found = Match(await _newest(request))
+        case MatchingSession():
+            found = await _that(request, target, submission)
+        case FreshSession():
+            raise TypeError("a new session is made, not found")
     request.about(found.session)
     return found
 
 
-async def _find(
-    request: FaceRequest, target: Target, submission: Submission | None = None
-) -> Match:
-    match target:
-        case NamedSession(name, None):
-            return Match(await _owned(request, name))
-        case NamedSession(name, also):
-            assert also is not None
-            session = await _owned(request, name)
-            return Match(session, also=await _is(request, also, session))
-        case ClientNamedSession(name):
-            return Match(await _chosen(request, name))
-        case ChildThread():
-            return await _child(request, target)
-        case AnyOf(targets):
-            for one in targets[:-1]:
-                with contextlib.suppress(SessionNotFound):
-                    return await _find(request, one)
-            return await _find(request, targets[-1])
-        case NewestSession():
-            return Match(await _newest(request))
-        case MatchingSession():
-            return await _that(request, target, submission)
-        case FreshSession():
-            raise TypeError("a new session is made, not found")
-
-
-async def _owned(request: FaceRequest, name: str) -> Session:
-    http, principal = request.http, request.principal
-    return await owned(http, principal, name, request.action, what=request.at.face.noun)
+def _owned(request: FaceRequest, name: str) -> Coroutine[Any, Any, Session]:
+    noun = request.at.face.noun
+    return owned(request.http, request.principal, name, request.action, request.name, what=noun)
 
 
 async def _is(request: FaceRequest, name: str, session: Session) -> bool:
-    if name == session.id:
-        return True
     try:
         return await _owned(request, name) is session
     except (SessionNotFound, CursorExpired):

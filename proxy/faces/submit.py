@@ -26,7 +26,7 @@ from proxy.base.repeats import Submission
 from proxy.base.rows import AliasKind, SessionRow
 from proxy.entry.entry import read, read_submission, to_web
 from proxy.faces.disconnect import ClientDisconnect
-from proxy.faces.face_request import FaceRequest, Match, RoutePlace
+from proxy.faces.face_request import FaceRequest, Match, RoutePlace, SubmitOutcome
 from proxy.faces.lookup import find
 from proxy.faces.stream import plan_of, stream, write_body
 from proxy.fanout.hub import entries_by_steps
@@ -42,12 +42,14 @@ async def say(request: FaceRequest) -> web.StreamResponse:
         act.before(request.incoming, RoutePlace(request))
     submission = await _read(request, act)
     if act.needs is not None:
-        request.enter(act.needs(request.incoming, request.said))
+        action = act.needs(request.incoming, request.said)
+        if action is not request.action:
+            request.enter(action)
     if not isinstance(act.answer, TurnBody):
         return await request.sessions.keep(_answered(request, act, submission))
     stops = act.answer.stops
     leaving = ClientDisconnect(request, stops=stops is not None and stops(request.incoming))
-    found, done = await leaving.take(_taken(request, act, submission, leaving))
+    found, done, _ = await leaving.take(_taken(request, act, submission, leaving))
     assert submission is not None, (
         "a request whose turn is streamed has a body, and may be repeated"
     )
@@ -78,8 +80,11 @@ async def _read(request: FaceRequest, act: Submit[Any, Any]) -> Submission | Non
 async def _answered(
     request: FaceRequest, act: Submit[Any, Any], submission: Submission | None
 ) -> web.Response:
-    found, done = await _taken(request, act, submission)
-    seen = await request.view(found, shown=act.looks_after, tell=act.told)
+    found, done, seen = await _taken(request, act, submission)
+    if seen is None:
+        seen = await request.view(found, shown=act.looks_after, tell=act.told)
+    else:
+        seen = await request.view_after(found, seen, shown=act.looks_after, tell=act.told)
     assert not isinstance(act.answer, TurnBody)
     return to_web(act.answer(request.incoming, seen, request.said, done))
 
@@ -89,7 +94,7 @@ async def _taken(
     act: Submit[Any, Any],
     submission: Submission | None,
     leaving: ClientDisconnect | None = None,
-) -> tuple[Match, SubmitResult]:
+) -> SubmitOutcome:
     """Take a request, after every equal one that came before it."""
     if submission is None:
         return await _take(request, act, None, leaving)
@@ -102,7 +107,7 @@ async def _take(
     act: Submit[Any, Any],
     submission: Submission | None,
     leaving: ClientDisconnect | None,
-) -> tuple[Match, SubmitResult]:
+) -> SubmitOutcome:
     target = act.where(request.incoming, request.said)
     match target:
         case FreshSession():
@@ -113,9 +118,9 @@ async def _take(
             found, done = await _found_or_made(request, act, submission, name)
         case _:
             found, done = await find(request, target, submission), None
-    request.about(found.session)
     if done is not None:
-        return found, done
+        request.about(found.session)
+        return SubmitOutcome(found, done, None)
     session = found.session
     if leaving is not None:
         await leaving.others_gone(session)
@@ -125,26 +130,27 @@ async def _take(
     if submission is not None and not anew:
         ids = found.ids if found.looked else session.repeated(submission)
         if ids is not None:
-            return found, SubmitResult(
-                ids, recalled=await _inputs(request, found, ids) if act.recalls else ()
-            )
+            recalled = await _inputs(request, found, ids) if act.recalls else ()
+            return SubmitOutcome(found, SubmitResult(ids, recalled=recalled), seen)
     found = dataclasses.replace(found, since=session.last_seq)
     commands = act.commands(request.incoming, seen, request.said)
     if not commands:
-        return found, SubmitResult()
-    _check_new(request, act, commands)
+        return SubmitOutcome(found, SubmitResult(), seen)
+    blobs = None if act.blobs is None else act.blobs(request.said)
+    if act.body is not None and act.body.takes == "conversation":
+        _check_new(request, act, commands)
+        blobs = None if blobs is None else _named(act, commands, blobs)
     by, face = request.owner, request.at.dialect
-    blobs = None if act.blobs is None else _named(act, commands, act.blobs(request.said))
     if act.waits:
         (command,) = commands
         await request.sessions.carry_out(
             session, command, by=by, face=face, details=details, blobs=blobs, submission=submission
         )
-        return found, SubmitResult(commands=commands)
+        return SubmitOutcome(found, SubmitResult(commands=commands), seen)
     ids = await session.submit(
         commands, by=by, face=face, details=details, blobs=blobs, submission=submission
     )
-    return found, SubmitResult(ids, commands)
+    return SubmitOutcome(found, SubmitResult(ids, commands), seen)
 
 
 def _check_new(request: FaceRequest, act: Submit[Any, Any], commands: Sequence[AnyCommand]) -> None:

@@ -31,8 +31,7 @@ from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import traces
 from proxy.entry.entry import Handler, check_head, takes, tell_quote, to_web
-from proxy.entry.keys import SESSIONS
-from proxy.entry.tracing import SHOWN_IN
+from proxy.entry.keys import FACE, SESSIONS, SHOWN_IN
 from proxy.faces.addresses import astray_routes, base_routes
 from proxy.faces.face_request import FaceRequest, ServedFace
 from proxy.faces.forward import pass_on
@@ -140,6 +139,7 @@ def _handler(at: ServedFace, route: Route) -> Handler:
             internal = DragomanError("", code=ErrorCode.INTERNAL)
             return to_web(refuse(_failure(request, internal, error_id)))
 
+    handler.__dict__[FACE] = at.dialect
     return handler
 
 

@@ -23,7 +23,7 @@ from multidict import MultiMapping
 from adapters.contract.faces import Action
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.config.settings import LOCAL, SHADOWS, KeySettings, Settings
+from proxy.config.settings import LOCAL, SHADOWS, KeySettings, RouteSettings, Settings
 
 _OWN_HEADERS = [known.key_header for known in DIALECTS.values() if known.face and known.key_header]
 _KEY_HEADERS = tuple(dict.fromkeys(("x-api-key", *_OWN_HEADERS)))
@@ -136,10 +136,13 @@ def authorize(
             return
     if session_owner is not None and session_owner != principal.name:
         raise DragomanError("There is no such session.", code=ErrorCode.NOT_FOUND)
-    if may_use(principal, route, settings):
-        return
-    reads_own = action is Action.READ and session_owner is not None
-    if reads_own and settings.route(route) is None and _allowed(principal, settings) is None:
+    configured = settings.route(route)
+    local = principal.name == LOCAL and not settings.keys
+    allowed = None if local else _allowed(principal, settings)
+    if configured is None:
+        if allowed is None and action is Action.READ and session_owner is not None:
+            return
+    elif allowed is None or _covers(allowed, configured):
         return
     raise no_route(route, routes_of(principal, settings))
 
@@ -208,9 +211,12 @@ def may_use(principal: Principal, route: str, settings: Settings) -> bool:
     if configured is None:
         return False
     allowed = _allowed(principal, settings)
-    if allowed is None or route in allowed:
-        return True
-    return all(share.name in allowed for share in configured.backends)
+    return allowed is None or _covers(allowed, configured)
+
+
+def _covers(allowed: frozenset[str], route: RouteSettings) -> bool:
+    """Say whether the backends and routes that a key names have a route in them."""
+    return route.name in allowed or all(share.name in allowed for share in route.backends)
 
 
 def _allowed(principal: Principal, settings: Settings) -> frozenset[str] | None:

@@ -37,6 +37,12 @@ MOST_INPUTS = 512
 """Inputs of any kind that are not settled: as many answers as interactions may be open, and as many
 interrupts."""
 
+_STOPS = ("decline", "interrupt")
+"""The policies of messages that stop what runs, or decline what is asked."""
+
+_OF_THE_SESSION = (cmd.Reset, cmd.Archive, cmd.UpdateSession, cmd.Delete)
+"""The commands that concern the session as a whole."""
+
 WENT_ON = "The person went on with another message."
 """Why what was asked is declined by a message."""
 
@@ -61,18 +67,26 @@ class AdmittedBatch:
     inputs: list[OutboxInput]
 
 
-def check_batch(commands: Sequence[cmd.AnyCommand]) -> None:
-    """Check a batch for answers to the same interaction: only one of them could win.
+def check_batch(commands: Sequence[cmd.AnyCommand]) -> list[cmd.Sealed]:
+    """Check a batch for answers to the same interaction: only one of them could win. Return the
+    sealed values in it.
 
     Raises:
         InteractionConflict: there are two.
     """
-    answered = [c.request_id for c in commands if isinstance(c, cmd.AnswerInteraction)]
-    twice = next((one for at, one in enumerate(answered) if one in answered[:at]), None)
-    if twice is not None:
-        raise InteractionConflict(
-            f"Request `{twice}` is answered twice in one batch.", details={"outcome": "claimed"}
-        )
+    answered: set[str] = set()
+    sealed: list[cmd.Sealed] = []
+    for command in commands:
+        if isinstance(command, cmd.AnswerInteraction):
+            if command.request_id in answered:
+                raise InteractionConflict(
+                    f"Request `{command.request_id}` is answered twice in one batch.",
+                    details={"outcome": "claimed"},
+                )
+            answered.add(command.request_id)
+            if command.sealed is not None:
+                sealed.append(command.sealed)
+    return sealed
 
 
 def beside(commands: Sequence[cmd.AnyCommand | None]) -> list[cmd.AnyCommand | None]:
@@ -109,10 +123,11 @@ class Admission:
             NotSupported: the backend cannot carry it.
             DragomanError: the metadata would be too large.
         """
-        if state.ended is not None and not isinstance(command, cmd.Delete):
+        about = state.about
+        if about.ended is not None and not isinstance(command, cmd.Delete):
             raise SessionClosed("The session has ended; start a new one.")
         said = isinstance(command, cmd.SendMessage | cmd.Steer | cmd.AnswerInteraction)
-        if said and state.archived_at is not None:
+        if said and about.archived_at is not None:
             # Its backend may refuse it for now, as if a turn ran.
             raise SessionClosed("The session is archived and takes no input; start a new one.")
         match command:
@@ -144,6 +159,8 @@ class Admission:
             DragomanError: it does not.
         """
         inputs = state.inputs
+        if not inputs:
+            return
         waiting = sum(input_.kind in RECEIVED_KINDS for input_ in inputs.values())
         says = any(isinstance(command, cmd.SendMessage | cmd.Steer) for command in commands)
         if says and waiting and (waiting >= MOST_WAITING or self.outbox.size > WAITING_BYTES):
@@ -164,18 +181,17 @@ class Admission:
     def _check_message(self, command: cmd.SendMessage, state: LogState) -> cmd.SendMessage:
         """Return the message as it is carried: what is said while a stop is under way waits for the
         end of the turn."""
-        asked = [open_.event for open_ in state.interactions.values()]
         if command.policy == "decline" and self.unanswered(state):
             if self.declines(state) is None:
                 self.check(cmd.Interrupt(), state)
             return command
-        sealed = next((one for one in asked if one.kind in ev.SEALED_KINDS), None)
-        if sealed is not None:
-            raise ClientProtocolError(
-                f"Request `{sealed.request_id}` waits for a {sealed.kind}; "
-                "answer or decline it first.",
-                code=ErrorCode.PAUSED,
-            )
+        for open_ in state.interactions.values():
+            if open_.event.kind in ev.SEALED_KINDS:
+                raise ClientProtocolError(
+                    f"Request `{open_.event.request_id}` waits for a {open_.event.kind}; "
+                    "answer or decline it first.",
+                    code=ErrorCode.PAUSED,
+                )
         if command.policy == "interrupt":
             # What cannot be stopped is not promised to stop.
             self.check(cmd.Interrupt(), state)
@@ -183,7 +199,7 @@ class Admission:
             return command
         if state.stopping or state.stopped:
             return command.model_copy(update={"policy": "queue"})
-        if asked:
+        if state.interactions:
             raise ClientProtocolError(
                 "The agent waits for an answer; answer it first.", code=ErrorCode.PAUSED
             )
@@ -268,24 +284,27 @@ class Admission:
         for command_id, command, body in batch:
             if command is None:
                 continue
-            if isinstance(command, cmd.SendMessage):
-                first = self._brought_by(command, state)
-                for one in first:
-                    one_id = new_id()
-                    # What a face notes is about its own commands: no face gave these answers.
-                    mine = brought if isinstance(one, cmd.AnswerInteraction) else origin
+            if isinstance(command, cmd.SendMessage) and command.policy in _STOPS:
+                declined = []
+                for one in self._brought_by(command, state):
+                    one_id, mine = new_id(), origin
+                    if isinstance(one, cmd.AnswerInteraction):
+                        # What a face notes is about its own commands: no face gave these answers.
+                        mine = brought
+                        declined.append(one.request_id)
                     out.events.append(_accepted(one_id, one, mine, mine.details))
                     out.events.extend(self._follows(one_id, one, state, mine))
                     written = cmd.encode_command(one)
                     out.inputs.append(self.outbox.accept(one_id, one, written, now))
-                if declines := [one for one in first if isinstance(one, cmd.AnswerInteraction)]:
-                    names = (*command.beside, *(one.request_id for one in declines))
+                if declined:
+                    names = (*command.beside, *declined)
                     command = command.model_copy(update={"beside": names})
                     body = cmd.encode_command(command)
             details = {**origin.details, **request}
             out.events.append(_accepted(command_id, command, origin, details))
-            out.events.extend(self._follows(command_id, command, state, origin))
-            if self._is_kept_here(command, state):
+            if state.interactions:
+                out.events.extend(self._follows(command_id, command, state, origin))
+            if isinstance(command, _OF_THE_SESSION) and self._is_kept_here(command, state):
                 out.events.extend(self._apply(command_id, command, state, now))
             else:
                 out.inputs.append(self.outbox.accept(command_id, command, body, now))
@@ -298,8 +317,6 @@ class Admission:
             declines = self.declines(state, command.beside)
             if declines is not None:
                 return [*declines]
-        elif command.policy != "interrupt":
-            return []
         stop = self.check(cmd.Interrupt(), state)
         return [] if stop is None else [stop]
 
@@ -333,11 +350,11 @@ class Admission:
             )
         ]
 
-    def _is_kept_here(self, command: cmd.AnyCommand, state: LogState) -> bool:
+    def _is_kept_here(
+        self, command: cmd.Reset | cmd.Archive | cmd.UpdateSession | cmd.Delete, state: LogState
+    ) -> bool:
         """Say whether a command never reaches the backend: its dialect has nothing for it, or it
         resets a session that the backend has never heard of."""
-        if not isinstance(command, cmd.Reset | cmd.Archive | cmd.UpdateSession | cmd.Delete):
-            return False
         ability = self.codec.abilities[command.TYPE]
         if ability.support is Support.EMULATED and ability.local:
             return True

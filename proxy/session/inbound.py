@@ -132,8 +132,10 @@ class InboundReader:
         """Return the `traceparent` of the input that a call carries, or asks for; of others that of
         the message that the backend works on."""
         inputs = self.log.state.inputs
-        carried = (inputs[name].trace for name in call.command_ids if name in inputs)
-        return next(filter(None, carried), None) or self.log.trace
+        for name in call.command_ids:
+            if name in inputs and (trace := inputs[name].trace) is not None:
+                return trace
+        return self.log.trace
 
     async def _files(self, call: Call) -> dict[str, bytes]:
         """Return the files that the body of a call names.
@@ -159,10 +161,9 @@ class InboundReader:
         """Hear the whole answer of a call."""
         if self.log.held.active:
             response = self.log.held.response(response)
-        log, now = self.log, self.log.time()
-        heard = self.codec.respond(call, response, now)
+        heard = self.codec.respond(call, response, self.log.time())
         judge(self.upstream, self.codec, call, response, heard)
-        log.hear(heard, answer=True)
+        self.log.hear(heard, answer=True)
         if call.command_ids and denies(response) and self.watcher.is_working:
             self.watcher.doubt(f"it answers `{call.name}` with {response.status}")
 
@@ -226,7 +227,7 @@ class InboundReader:
             if self.streams.get(thread_id) is task:
                 del self.streams[thread_id]
             if not task.cancelled():
-                self.callbacks.go_on()
+                self.callbacks.pump()
 
         task.add_done_callback(over)
 
@@ -246,7 +247,7 @@ class InboundReader:
             task.cancel()
             await asyncio.wait([task])
         self.log.hear(self.codec.closed(call, CloseReason.STOPPED, self.log.time()), answer=True)
-        self.callbacks.go_on()
+        self.callbacks.pump()
 
     async def follow(
         self, thread_id: str, *, because: UpstreamError | None = None, behind: int = 0
@@ -306,7 +307,8 @@ class InboundReader:
 
     async def run(self, call: Call) -> UpstreamError | None:
         """Do one stream call from its head to its end; return why it could not be had or broke."""
-        await self._disk()
+        if self.journal.backlog > BACKLOG_BYTES:
+            await self._disk()
         codec, log, opened = self.codec, self.log, False
         try:
             load = functools.partial(self._files, call)
@@ -329,14 +331,13 @@ class InboundReader:
         judge_head(self.upstream, heard)
         self.log.hear(heard)
         # What waited for the stream may go now.
-        self.callbacks.go_on()
+        self.callbacks.pump()
 
     def _lost(self, call: Call, error: UpstreamError, *, opened: bool) -> None:
         log = self.log
-        if opened:
-            log.hear(self.codec.closed(call, CloseReason.LOST, log.time()))
-        else:
-            log.hear(self._failed(call, error))
+        lost = CloseReason.LOST
+        heard = self.codec.closed(call, lost, log.time()) if opened else self._failed(call, error)
+        log.hear(heard)
 
     # Frames.
 
@@ -358,7 +359,7 @@ class InboundReader:
         """Take what the backend sends by itself."""
         await self._disk()
         self._take(DELIVERED, [frame])
-        self.callbacks.go_on()
+        self.callbacks.pump()
 
     async def _take_slowly(self, call: Call, frames: Frames) -> None:
         """Take many frames, or some while the disk is behind: others have their turn between."""
@@ -379,8 +380,8 @@ class InboundReader:
         held = self.log.held
         if held.active:
             frames = [held.frame(frame) for frame in frames]
-        codec, log = self.codec, self.log
-        at, now = self.clock.now(), log.time()
+        codec, log, at = self.codec, self.log, self.clock.now()
+        now = log.time()
         raw: list[ev.Event] = []
         kept: list[bytes] = []
         first = number = codec.frames
@@ -435,7 +436,7 @@ class InboundReader:
         self._timer = None
         if not self.scope.closed:
             log.hear(self.codec.tick(log.time()))
-            self.callbacks.go_on()
+            self.callbacks.pump()
             self.wake()
 
     def close(self) -> None:

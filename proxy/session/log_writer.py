@@ -266,7 +266,7 @@ class LogWriter:
         for event in raw:
             if event.TYPE not in ev.DELTAS:
                 self.emit(self._with_receipts(raw), upstream=True, at=at)
-                self.callbacks.go_on()
+                self.callbacks.pump()
                 return
         self.emit(raw, upstream=True, at=at, keep=answer)
 
@@ -340,14 +340,14 @@ class LogWriter:
             return None
         entries, whole, first = batch.entries, batch.whole, self.seq + 1
         self.seq, self.at = seq, now = state.seq, state.at
-        rows = [entry.encode_row() for entry in entries]
+        rows = list(map(ev.Entry.encode_row, entries))
         rows.append(b"")
         changes = list(commands)
         concluded: Sequence[MessageResult] = ()
         if self._counts.waiting is not None:
             self._counts.look(entries, codec.dialect, now)
         if whole:
-            concluded = self._follow(entries, changes)
+            concluded, takes = self._follow(entries, changes)
         write = Write(
             self.row.key,
             first,
@@ -363,10 +363,15 @@ class LogWriter:
             new_leg=new_leg,
         )
         if whole:
-            self.let_go()
-            write.native_id = self._new_native_id()
-            write.takes = _new_names(entries)
-            status = self._now_status()
+            if self.held.active:
+                self.let_go()
+            native_id = codec.native_id
+            if native_id is not None and native_id != self._native_id:
+                write.native_id = self._native_id = native_id
+            write.takes = takes
+            status = state.status
+            if status == "idle" and self.outbox.busy:
+                status = "running"
             if status != self._status:
                 self._status = status
                 write.state = status  # type: ignore[assignment]
@@ -393,10 +398,11 @@ class LogWriter:
 
     def _follow(
         self, entries: Iterable[ev.Entry], changes: list[CommandRow]
-    ) -> list[MessageResult]:
+    ) -> tuple[list[MessageResult], list[tuple[str, str]]]:
         """Let all that goes with the log hear its new entries; return the messages that end with
-        them, and add the rows of the commands that they settle."""
+        them and the aliases that they bring, and add the rows of the commands that they settle."""
         concluded: list[MessageResult] = []
+        takes: list[tuple[str, str]] = []
         state, now, said = self.state, self.at, self.codec.conversation
         for entry in entries:
             event = entry.event
@@ -410,10 +416,14 @@ class LogWriter:
             over = self._snapshots.hear(event, now)
             concluded += over
             if event.TYPE in metrics.COUNTED:
-                self._counts.hear(event, self.codec.dialect, state, self.outbox.queue, now)
+                self._counts.hear(event, self.codec.dialect, state, self.outbox, now)
             if isinstance(event, ev.TurnEnded):
                 self._counts.tell(event, over[0].trace if over else None)
-        return concluded
+            elif isinstance(event, ev.ThreadStarted):
+                # Every child thread is found by its own name. A backend may have given the same to
+                # a child of another session; the newest has it.
+                takes.append((AliasKind.THREAD, event.thread_id))
+        return concluded, takes
 
     def _check_open(self, kept: bytes) -> None:
         """Fail the turn where more is open than the codec's stored state `kept`, or memory, may
@@ -448,7 +458,8 @@ class LogWriter:
         if self.capture is not None and error is None:
             self.capture.entries(entries)
         if error is None:
-            self._counts.conclude(concluded)
+            if concluded:
+                self._counts.conclude(concluded)
             if self.spans is not None:
                 sent = [row.command_id for row in commands if row.status == "sent"]
                 over = {one.command_id: (one.outcome, one.code) for one in concluded}
@@ -458,7 +469,8 @@ class LogWriter:
         elif entries and not self.scope.closed:
             feeds = self.feeds
             feeds.stored_seq = entries[-1].seq
-            self.tell_news()
+            if self._news is not None:
+                self.tell_news()
             for feed in feeds.open.values():
                 feed.publish(entries)
             if snapshot is not None:
@@ -470,17 +482,6 @@ class LogWriter:
             elif rests:
                 self.callbacks.rested(entries[-1].seq)
 
-    def _new_native_id(self) -> str | None:
-        native_id = self.codec.native_id
-        if native_id is None or native_id == self._native_id:
-            return None
-        self._native_id = native_id
-        return native_id
-
-    def _now_status(self) -> str:
-        status = self.state.status
-        return "running" if status == "idle" and self.outbox.busy else status
-
     def let_go(self) -> None:
         """Forget sealed values when the turn is over that they were for, and their fate is
         known."""
@@ -488,13 +489,3 @@ class LogWriter:
             return
         if not self.held.is_in(self.state.inputs):
             self.held.clear()
-
-
-def _new_names(entries: Iterable[ev.Entry]) -> list[tuple[str, str]]:
-    """Return the aliases that entries bring: every child thread is found by its own name. A
-    backend may have given the same to a child of another session; the newest has it."""
-    return [
-        (AliasKind.THREAD, entry.event.thread_id)
-        for entry in entries
-        if isinstance(entry.event, ev.ThreadStarted)
-    ]

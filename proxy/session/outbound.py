@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -53,11 +53,16 @@ OURS = "dragoman"
 """Whose inputs are those that nobody gave."""
 
 
-class Step(NamedTuple):
-    """Commands that go to the backend as one, by their ids, and the call that carries them."""
+Commands: TypeAlias = Mapping[str, cmd.AnyCommand]
+"""Commands that go to the backend as one, by their ids."""
 
-    commands: Mapping[str, cmd.AnyCommand]
-    call: Call
+
+class Step(NamedTuple):
+    """Commands that are stored as sent, and the call that carries them; None where the codec keeps
+    them."""
+
+    commands: Commands
+    call: Call | None
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -82,12 +87,28 @@ class CommandSender:
 
     # When.
 
-    def go_on(self) -> None:
+    def pump(self) -> None:
         """Do what is due: send the next message, do the codec's calls, open the backend's
         streams."""
-        state = self.log.state
-        if self.scope.closed or state.ended is not None:
+        state, outbox, inbound = self.log.state, self.outbox, self.inbound
+        if self.scope.closed or state.about.ended is not None:
             return
+        if outbox.waits_for_something:
+            self._send_due()
+        busy, watcher = state.busy, inbound.watcher
+        if busy or outbox.owed or state.stopping or watcher.watch.active:
+            owed = bool(outbox.owed) and not busy
+            if watcher.check(working=self._is_expecting(), owed=owed, stopped=self._is_stopped()):
+                self._end_here()
+                return
+        for call in self.codec.take_calls():
+            self.scope.start(self._run_step(call), call.name)
+        inbound.open_streams()
+        inbound.wake()
+
+    def _send_due(self) -> None:
+        """Send what waits and may go now."""
+        state = self.log.state
         due, vain = self.outbox.due_stops(state)
         for one in due:
             self._start(one)
@@ -97,16 +118,6 @@ class CommandSender:
         if not self.scope.draining and (first := self.outbox.next_message(state)) is not None:
             self.outbox.leave(first.command_id)
             self._start(first)
-        owed = bool(self.outbox.owed) and not state.busy
-        if self.inbound.watcher.go_on(
-            working=self._is_expecting(), owed=owed, stopped=self._is_stopped()
-        ):
-            self._end_here()
-            return
-        for call in self.codec.take_calls():
-            self.scope.start(self._run_step(call), call.name)
-        self.inbound.open_streams()
-        self.inbound.wake()
 
     def _decline_for_words(self) -> None:
         """Decline what is asked while a message waits that lets it be declined. Where the backend
@@ -189,7 +200,7 @@ class CommandSender:
     def doubt(self, why: str) -> None:
         """Ask the backend how things stand."""
         self.inbound.watcher.doubt(why)
-        self.go_on()
+        self.pump()
 
     def _is_stopped(self) -> bool:
         """Say whether a person stops what is open."""
@@ -202,7 +213,7 @@ class CommandSender:
         code, why = (STOP_UNCONFIRMED, NOT_STOPPED) if stopped else (SESSION_LOST, NEVER_BEGUN)
         error = DragomanError(why, code=ErrorCode.BACKEND_TIMEOUT)
         self.end(error, ev.ErrorInfo(code=code, message=why), stopped=stopped)
-        self.go_on()
+        self.pump()
 
     def end(self, error: DragomanError, info: ev.ErrorInfo, *, stopped: bool = False) -> None:
         """Bring what is open to an end whatever the backend says, as failed or as what a person has
@@ -239,32 +250,45 @@ class CommandSender:
             if one.command_id not in answers:
                 self._start(one)
 
-    def leave(self, command_id: str) -> Step | None:
-        """Return the message just queued as it goes, if it may go at once: it is stored as sent
-        then.
+    def leave(self, one: OutboxInput) -> Step | None:
+        """Return a message or an answer that was just lined up as it goes, if it may go at once: it
+        is stored as sent then.
 
-        A commit of its own for that would cost its time and win nothing: the fate of a message is
+        A commit of its own for that would cost its time and win nothing: the fate of an input is
         open to a crash from the commit that calls it sent to its request.
         """
-        if self.scope.draining:
+        state, outbox, name = self.log.state, self.outbox, one.command_id
+        if isinstance(one.command, cmd.AnswerInteraction):
+            stopped = state.stopped or state.stopping or self.inbound.watcher.watch.is_stopped
+            if stopped or one.body is None:
+                return None
+            command: cmd.AnyCommand = for_backend(one.command, state)
+        elif self.scope.draining or outbox.next_message(state) is not one:
             return None
-        one = self.outbox.next_message(self.log.state)
-        if one is None or one.command_id != command_id:
-            return None
+        else:
+            command = one.command
         try:
-            call = self.codec.submit(command_id, one.command)
+            call = self.codec.submit(name, command)
         except NotSupported:
             # It is refused when it is sent, in sight of everybody.
             return None
         if call is None:
-            return None
-        self.outbox.leave(command_id)
-        self.outbox.send([command_id], one.at)
-        return Step({command_id: one.command}, call)
+            # The codec keeps an answer, which is stored with it; its `tick` says what comes of it.
+            return Step({}, None) if one.fate is Fate.LEAVING else None
+        step = {name: one.command}
+        for other in outbox.stored(call.also) if call.also else ():
+            step[other.command_id] = other.command
+        outbox.send(step, one.at)
+        return Step(step, call)
 
-    def start_step(self, step: Step) -> None:
-        """Do what `leave` returned, once it is stored."""
-        self.scope.start(self._carry(step), f"send {next(iter(step.commands))}")
+    def begin(self, step: Step | None, inputs: Sequence[OutboxInput]) -> None:
+        """Do what `leave` returned and what `line_up` did, once it is stored, and what is due."""
+        if step is not None and step.call is not None:
+            work = self._carry(step.commands, step.call)
+            self.scope.start(work, f"send {next(iter(step.commands))}")
+        if inputs:
+            self.start(inputs)
+        self.pump()
 
     def _is_newest(self, answers: Collection[str]) -> bool:
         """Say whether no interrupt came after these answers."""
@@ -288,7 +312,7 @@ class CommandSender:
             return
         with_it = self.outbox.stored(call.also)
         step = {command_id: command, **{one.command_id: one.command for one in with_it}}
-        await self._send_step(Step(step, call))
+        await self._send_step(step, call)
 
     def _kept_by_codec(self) -> None:
         """Store that the codec keeps an answer; its `tick` says what comes of that."""
@@ -317,7 +341,7 @@ class CommandSender:
             if beside is not None and beside[0] in call.command_ids:
                 self.outbox.leave(beside[0])
                 step[beside[0]] = beside[1]
-            await self._send_step(Step(step, call))
+            await self._send_step(step, call)
             return
         for command_id, command in answers.items():
             await self._send(command_id, command)
@@ -356,15 +380,15 @@ class CommandSender:
         answered = {answer.request_id for answer in answers.values()}
         return self.outbox.said_beside(answered, self.log.state)
 
-    async def _send_step(self, step: Step) -> None:
+    async def _send_step(self, commands: Commands, call: Call) -> None:
         """Store that the commands of a call are sent, then do it."""
-        sent = self.outbox.send(step.commands, self.clock.now())
+        sent = self.outbox.send(commands, self.clock.now())
         stored = self.log.emit([], commands=self.outbox.rows(sent))
         await self.log.until_stored(stored)
         try:
-            await self._carry(step)
+            await self._carry(commands, call)
         finally:
-            self._release(step.commands.values())
+            self._release(commands.values())
 
     def _release(self, commands: Iterable[cmd.AnyCommand]) -> None:
         """Record that commands are not on their way any more: what they answered, sealed, may be
@@ -374,14 +398,14 @@ class CommandSender:
                 self.outbox.claims.discard(command.request_id)
                 self.log.let_go()
 
-    def _carry(self, step: Step) -> Coroutine[Any, Any, None]:
+    def _carry(self, commands: Commands, call: Call) -> Coroutine[Any, Any, None]:
         """Return what does the call of commands that are stored as sent; a stream, which may last,
         does not keep the command."""
-        if step.call.leaves:
-            return self.inbound.leave(step.call)
-        if step.call.stream:
-            return self.inbound.begin(step.call)
-        return self._run_call(step)
+        if call.leaves:
+            return self.inbound.leave(call)
+        if call.stream:
+            return self.inbound.begin(call)
+        return self._run_call(commands, call)
 
     async def _run_step(self, call: Call) -> None:
         """Do a call that the codec asked for by itself."""
@@ -394,7 +418,7 @@ class CommandSender:
             # stored before this one is sent, and what may have been sent is looked up as any other.
             stored = self.log.emit([], commands=self.outbox.rows(inputs))
             await self.log.until_stored(stored)
-            await self._run_call(Step({one.command_id: one.command for one in inputs}, call))
+            await self._run_call({one.command_id: one.command for one in inputs}, call)
             return
         try:
             response = await self.inbound.answer(call)
@@ -403,17 +427,16 @@ class CommandSender:
         else:
             # Many may be here at once, and each changes a state that may be large.
             self.inbound.respond(call, response)
-        self.go_on()
+        self.pump()
 
-    async def _run_call(self, step: Step) -> None:
-        commands, call = step
+    async def _run_call(self, commands: Commands, call: Call) -> None:
         try:
             response = await self.inbound.answer(call)
         except UpstreamError as error:
             left = [name for name in commands if name in self.log.state.inputs]
             if not left:
                 # The backend's stream was faster than its answer, and has told what came of it.
-                self.go_on()
+                self.pump()
                 return
             if may_have_arrived(error):
                 look: Call | None = None
@@ -433,7 +456,7 @@ class CommandSender:
             # Many may be here at once, and each changes a state that may be large.
             self.inbound.respond(call, response)
         # The answer may be a step only, which says nothing yet and asks for the next one.
-        self.go_on()
+        self.pump()
 
     # What a start finds.
 
@@ -454,7 +477,7 @@ class CommandSender:
         # A sealed answer was in memory only; its request is open again.
         lost += [name for name in self.log.state.inputs if name not in self.outbox]
         self._settle_unknown(lost)
-        self.go_on()
+        self.pump()
 
     def _settle_unknown(self, command_ids: Sequence[str]) -> None:
         """Settle commands whose fate nobody can tell; what they answered may be answered again."""
@@ -492,9 +515,9 @@ class CommandSender:
                 response = await self.inbound.answer(call)
                 if response.status < 500 or attempt == attempts - 1:
                     self.inbound.respond(call, response)
-                    self.go_on()
+                    self.pump()
                     return
             await self.clock.sleep(backoff.next_wait(self.log.time()) / 1000)
         error = UpstreamUnavailable("The backend gives no evidence of the command.", sent=True)
         self.inbound.failed(call, error)
-        self.go_on()
+        self.pump()

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -96,6 +96,24 @@ class OutboxInput:
     body: bytes | None
     at: int
     fate: Fate = Fate.ACCEPTED
+    stops: bool = dataclasses.field(init=False)
+    """Whether it may stop a message that is on its way: interrupts and resets do."""
+
+    def __post_init__(self) -> None:
+        self.stops = isinstance(self.command, cmd.Interrupt | cmd.Reset)
+
+    @property
+    def occupies(self) -> bool:
+        """Say whether no message may overtake it: a message whose fate at the backend is open, or
+        whatever the stream is read for."""
+        if self.fate is Fate.DOUBTED:
+            return True
+        return self.fate in _AT_THE_BACKEND and isinstance(self.command, cmd.SendMessage)
+
+    @property
+    def halts(self) -> bool:
+        """Say whether it is an interrupt on its way, and what comes of it is not known."""
+        return self.fate in _ON_ITS_WAY and isinstance(self.command, cmd.Interrupt)
 
     @property
     def policy(self) -> str:
@@ -119,7 +137,8 @@ class Outbox:
     codec: ClientCodec
     _inputs: dict[str, OutboxInput] = dataclasses.field(default_factory=dict, init=False)
     _next_number: int = dataclasses.field(default=1, init=False)
-    _owed: set[str] = dataclasses.field(default_factory=set, init=False)
+    owed: set[str] = dataclasses.field(default_factory=set, init=False)
+    """The messages that the backend has taken and whose turn has not begun."""
     _retires: bool = dataclasses.field(default=False, init=False)
     claims: set[str] = dataclasses.field(default_factory=set, init=False)
     """The requests that a sealed answer on its way has claimed: the log knows of none."""
@@ -140,13 +159,13 @@ class Outbox:
 
     def rows(self, inputs: Iterable[OutboxInput]) -> list[CommandRow]:
         """Return what the journal is to keep of inputs; nothing of a sealed one."""
-        return [
-            CommandRow(
-                self.session, one.number, one.command_id, STORED_AS[one.fate], one.body, one.at
-            )
-            for one in inputs
-            if one.body is not None
-        ]
+        rows: list[CommandRow] = []
+        for one in inputs:
+            if one.body is not None:
+                status = STORED_AS[one.fate]
+                row = CommandRow(self.session, one.number, one.command_id, status, one.body, one.at)
+                rows.append(row)
+        return rows
 
     def stored(self, command_ids: Iterable[str]) -> list[OutboxInput]:
         """Return those of these inputs that the journal keeps as not settled."""
@@ -154,14 +173,17 @@ class Outbox:
         return [one for one in found if one.body is not None]
 
     @property
-    def queue(self) -> list[OutboxInput]:
-        """Return the messages that wait for their turn, in order."""
-        return [one for one in self._waiting() if not _stops(one.command)]
+    def waits_for_something(self) -> bool:
+        """Say whether an input waits here for its turn, or until its backend can carry it out."""
+        for one in self._inputs.values():
+            if one.fate is Fate.QUEUED:
+                return True
+        return False
 
     @property
-    def owed(self) -> Collection[str]:
-        """Return the messages that the backend has taken and whose turn has not begun."""
-        return self._owed
+    def queue(self) -> list[OutboxInput]:
+        """Return the messages that wait for their turn, in order."""
+        return [one for one in self._inputs.values() if one.fate is Fate.QUEUED and not one.stops]
 
     @property
     def size(self) -> int:
@@ -171,12 +193,18 @@ class Outbox:
     @property
     def busy(self) -> bool:
         """Say whether the journal keeps an input as not settled, or a turn is owed."""
-        return bool(self._owed) or any(True for _ in self._stored())
+        for one in self._inputs.values():
+            if one.body is not None:
+                return True
+        return bool(self.owed)
 
     @property
     def working(self) -> bool:
         """Say whether a message waits, or is on its way, or its turn has not begun."""
-        return bool(self._owed or self.queue) or self._occupied
+        for one in self._inputs.values():
+            if one.occupies or (one.fate is Fate.QUEUED and not one.stops):
+                return True
+        return bool(self.owed)
 
     @property
     def messages(self) -> list[OutboxInput]:
@@ -191,10 +219,7 @@ class Outbox:
     @property
     def halting(self) -> bool:
         """Say whether an interrupt is on its way, and what comes of it is not known."""
-        return any(
-            isinstance(one.command, cmd.Interrupt) and one.fate in _ON_ITS_WAY
-            for one in self._inputs.values()
-        )
+        return any(one.halts for one in self._inputs.values())
 
     @property
     def administering(self) -> bool:
@@ -205,26 +230,13 @@ class Outbox:
 
     def resets(self, state: LogState) -> bool:
         """Say whether a reset is under way: accepted, and neither refused nor done."""
-        resets = any(isinstance(one.command, cmd.Reset) for one in self._inputs.values())
-        return (resets or self._retires) and state.ended is None
-
-    @property
-    def _occupied(self) -> bool:
-        return any(True for _ in self._under_way())
-
-    def _stored(self) -> Iterator[OutboxInput]:
-        return (one for one in self._inputs.values() if one.body is not None)
-
-    def _waiting(self) -> Iterator[OutboxInput]:
-        return (one for one in self._inputs.values() if one.fate is Fate.QUEUED)
-
-    def _under_way(self) -> Iterator[OutboxInput]:
-        """Yield what no message may overtake: messages whose fate at the backend is open, and
-        whatever the stream is read for."""
+        resets = self._retires
         for one in self._inputs.values():
-            message = isinstance(one.command, cmd.SendMessage)
-            if one.fate is Fate.DOUBTED or (message and one.fate in _AT_THE_BACKEND):
-                yield one
+            resets = resets or isinstance(one.command, cmd.Reset)
+        return resets and state.ended is None
+
+    def _under_way(self) -> list[OutboxInput]:
+        return [one for one in self._inputs.values() if one.occupies]
 
     # What comes in.
 
@@ -256,7 +268,7 @@ class Outbox:
         once."""
         at_once: list[OutboxInput] = []
         for one in inputs:
-            if self.waits(one.command, state) or _stops(one.command):
+            if one.stops or self.waits(one.command, state):
                 one.move(Fate.QUEUED)
             else:
                 one.move(Fate.LEAVING)
@@ -266,7 +278,7 @@ class Outbox:
     def take_up(self, one: OutboxInput) -> bool:
         """Line up an input that was accepted before a restart; say whether it goes at once. A
         message waits, whatever it would do in the turn that it was for."""
-        if isinstance(one.command, cmd.SendMessage) or _stops(one.command):
+        if one.stops or isinstance(one.command, cmd.SendMessage):
             one.move(Fate.QUEUED)
             return False
         one.move(Fate.LEAVING)
@@ -280,7 +292,7 @@ class Outbox:
             return False
         if self.codec.abilities["steer"].support is not Support.NATIVE or not state.busy:
             return True
-        if state.stopped or any(_stops(one.command) for one in self._inputs.values()):
+        if state.stopped or any(one.stops for one in self._inputs.values()):
             return True
         before = [one.policy for one in self._under_way()]
         if state.interactions:
@@ -311,8 +323,7 @@ class Outbox:
         first = self._first(state)
         if first is None or first.policy != "decline" or state.stopped:
             return None
-        stops = any(_stops(one.command) for one in self._inputs.values())
-        return None if stops else first
+        return None if any(one.stops for one in self._inputs.values()) else first
 
     def said_beside(
         self, answered: Collection[str], state: LogState
@@ -329,9 +340,15 @@ class Outbox:
     def _first(self, state: LogState) -> OutboxInput | None:
         """Return the first message in the queue, if no other is on its way that it must not
         overtake, nor an interrupt, and no reset loses it."""
-        first = next((one for one in self._waiting() if not _stops(one.command)), None)
-        free = not (self._occupied or self._owed or self.halting or self.resets(state))
-        return first if free else None
+        first: OutboxInput | None = None
+        for one in self._inputs.values():
+            if one.fate is Fate.QUEUED and not one.stops:
+                first = first or one
+            elif one.occupies or one.halts or isinstance(one.command, cmd.Reset):
+                return None
+        if self.owed or (self._retires and state.about.ended is None):
+            return None
+        return first
 
     def leave(self, command_id: str) -> None:
         """Record that a message leaves the queue, to be sent now."""
@@ -342,8 +359,8 @@ class Outbox:
         stop: a turn that begins later is another one."""
         due: list[OutboxInput] = []
         vain: list[OutboxInput] = []
-        for one in list(self._waiting()):
-            if _stops(one.command) and not self._is_early(one, state):
+        for one in self._inputs.values():
+            if one.fate is Fate.QUEUED and one.stops and not self._is_early(one, state):
                 if isinstance(one.command, cmd.Reset) or state.busy:
                     one.move(Fate.LEAVING)
                     due.append(one)
@@ -362,16 +379,21 @@ class Outbox:
             return True
         if state.busy:
             return False
-        if self._occupied or self._owed:
+        if self.owed or self._under_way():
             return True
         return any(message.number < stop.number for message in self.queue)
 
     def send(self, command_ids: Iterable[str], now: int) -> list[OutboxInput]:
-        """Record that the commands of a call are about to be stored as sent, and return them."""
-        found = [self._inputs[name] for name in command_ids if name in self._inputs]
-        for one in found:
-            one.move(Fate.SENT)
-            one.at = now
+        """Record that the commands of a call are about to be stored as sent, and return them; a
+        message leaves the queue for that."""
+        found: list[OutboxInput] = []
+        for name in command_ids:
+            if (one := self._inputs.get(name)) is not None:
+                if one.fate is Fate.QUEUED:
+                    one.move(Fate.LEAVING)
+                one.move(Fate.SENT)
+                one.at = now
+                found.append(one)
         return found
 
     # What comes of it.
@@ -380,10 +402,10 @@ class Outbox:
         """Hear an event that `state` has; return the row of the command that it settles."""
         if isinstance(event, ev.InputSettled):
             if event.outcome == "taken" and event.command_id in state.unreceived:
-                self._owed.add(event.command_id)
+                self.owed.add(event.command_id)
             return self._settle(event, now)
         if event.TYPE in _BEGINS and event.thread_id == ev.MAIN:
-            self._owed.clear()
+            self.owed.clear()
         return None
 
     def _settle(self, event: ev.InputSettled, now: int) -> CommandRow | None:
@@ -451,11 +473,7 @@ class Outbox:
 
     def restore(self, owed: Iterable[str]) -> None:
         """Put back which messages were owed a turn."""
-        self._owed = set(owed)
-
-
-def _stops(command: cmd.AnyCommand) -> bool:
-    return isinstance(command, cmd.Interrupt | cmd.Reset)
+        self.owed = set(owed)
 
 
 def _beside(command: cmd.AnyCommand) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ before the request leaves, `settled` with the events that say so. The session ke
 the face promised, whatever the backend would do by itself.
 
 This is the facade that the rest of the proxy uses. Its modules, each of which knows only those
-after it: `accept`, `outbound`, `inbound`, `replies`, `log_writer`, `snapshots`, `feeds`,
-`admission`, `outbox`. What a module tells those above it goes through
+after it: `accept`, `outbound`, `inbound`, `log_writer`, `snapshots`, `feeds`, `admission`,
+`outbox`. What a module tells those above it goes through
 `task_scope.SessionCallbacks`.
 
 Why one module: it is the facade, with a method for each thing that others ask of a session.
@@ -19,7 +19,7 @@ import asyncio
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from adapters.model import commands as cmd
@@ -46,7 +46,6 @@ from proxy.session.inbound import InboundReader
 from proxy.session.log_writer import LogWriter
 from proxy.session.outbound import CommandSender
 from proxy.session.outbox import Outbox
-from proxy.session.replies import RequestReplies
 from proxy.session.snapshots import may_have_one
 from proxy.session.start_times import StartTimes
 from proxy.session.task_scope import SessionCallbacks, TaskScope
@@ -91,6 +90,10 @@ class Session:
     silence: dataclasses.InitVar[int]
     capture: dataclasses.InitVar[SessionCapture | None]
     spans: dataclasses.InitVar[SessionSpans | None]
+    id: str = dataclasses.field(init=False)
+    """Its public id."""
+    state: LogState = dataclasses.field(init=False)
+    """What is open, as of the newest event, stored or on its way."""
     used_at: float = dataclasses.field(init=False)
     holders: int = dataclasses.field(default=0, init=False)
     """How many requests look at it: it stays in memory until they are answered."""
@@ -102,7 +105,6 @@ class Session:
     _outbox: Outbox = dataclasses.field(init=False)
     _feeds: Feeds = dataclasses.field(init=False)
     _log: LogWriter = dataclasses.field(init=False)
-    _replies: RequestReplies = dataclasses.field(init=False)
     _inbound: InboundReader = dataclasses.field(init=False)
     _admission: Admission = dataclasses.field(init=False)
     _sender: CommandSender = dataclasses.field(init=False)
@@ -121,6 +123,7 @@ class Session:
         context, row, leg, codec = self.context, self.row, self.leg, self.codec
         journal, clock, ids = context.journal, context.clock, context.ids
         callbacks = self._callbacks
+        self.id = row.id
         self._scope = scope = TaskScope(row.id, context.tasks, callbacks)
         self._outbox = Outbox(row.key, codec)
         self._feeds = Feeds(row, leg, journal=journal, slots=context.slots, settings=context.faces)
@@ -138,7 +141,7 @@ class Session:
             capture=capture,
             spans=spans,
         )
-        self._replies = RequestReplies(row.key, journal=journal, clock=clock, log=self._log)
+        self.state = self._log.state
         self._inbound = InboundReader(
             leg,
             journal=journal,
@@ -165,18 +168,17 @@ class Session:
             scope=scope,
         )
         self._acceptor = CommandAcceptor(
-            row.id,
+            row,
             journal=journal,
             clock=clock,
             ids=ids,
             admission=self._admission,
             outbox=self._outbox,
             log=self._log,
-            replies=self._replies,
             sender=self._sender,
             scope=scope,
         )
-        callbacks.go_on = self._sender.go_on
+        callbacks.pump = self._sender.pump
         callbacks.wake = self._inbound.wake
         callbacks.broke = self._inbound.give_up
         callbacks.lost = self._fail
@@ -185,16 +187,6 @@ class Session:
         self.used_at = clock.monotonic()
 
     # What others ask of it.
-
-    @property
-    def id(self) -> str:
-        """Return its public id."""
-        return self.row.id
-
-    @property
-    def state(self) -> LogState:
-        """Return what is open, as of the newest event, stored or on its way."""
-        return self._log.state
 
     @property
     def repairs(self) -> Mapping[Rule, int]:
@@ -350,7 +342,7 @@ class Session:
             self.feed(self.row.dialect)
         self.used_at = self.context.clock.monotonic()
         origin = Origin(by, self.row.dialect, trace=traces.current.get())
-        return await self._acceptor.submit(
+        return await self._acceptor.accept(
             commands, origin, blobs=blobs or {}, submission=submission, first=first, new=new
         )
 
@@ -367,6 +359,7 @@ class Session:
         else:
             codecs = await self.context.journal.codecs(key)
         self._feeds.fix(codecs)
+        self.state = log.state
         await log.load()
         log.requests.lose(names)
         rows = await self.context.journal.commands(key)
@@ -468,7 +461,7 @@ class Session:
         while self.last_seq < reached and not self.closed:
             await log.news().wait()
         self._scope.check_usable()
-        self._sender.go_on()
+        self._sender.pump()
         return True
 
     async def move(
@@ -504,7 +497,7 @@ class Session:
         self._sender.rebind(codec)
         stored = self._log.emit([event], new_leg=leg)
         await self._log.until_stored(stored)
-        self._sender.go_on()
+        self._sender.pump()
 
     def check_movable(self) -> None:
         """Check that the session may go on at another backend now.
@@ -527,7 +520,7 @@ class Session:
 
     # Commands.
 
-    async def submit(
+    def submit(
         self,
         commands: Sequence[cmd.AnyCommand],
         *,
@@ -536,7 +529,7 @@ class Session:
         details: Mapping[str, Any] | None = None,
         blobs: Mapping[str, bytes] | None = None,
         submission: Submission | None = None,
-    ) -> list[str]:
+    ) -> Coroutine[Any, Any, list[str]]:
         """Accept a batch of commands and return their ids, one each; durable on return.
 
         The batch is refused as a whole, before anything is stored. A repeat of the request
@@ -550,11 +543,8 @@ class Session:
             NotSupported: the backend cannot carry a command.
             JournalError: it could not be stored.
         """
-        self.used_at = self.context.clock.monotonic()
         origin = Origin(by, face, details or {}, traces.current.get())
-        return await self._acceptor.submit(
-            commands, origin, blobs=blobs or {}, submission=submission
-        )
+        return self._acceptor.accept(commands, origin, blobs=blobs or {}, submission=submission)
 
     def check_carried(self, command: cmd.AnyCommand) -> None:
         """Check that the backend can carry a command, whatever the session does just now.
@@ -580,7 +570,7 @@ class Session:
         Raises:
             DragomanError: its `Idempotency-Key` is another request's.
         """
-        return self._replies.repeated(submission)
+        return self._acceptor.repeated(submission)
 
 
 def _command_of(session_id: str, row: CommandRow) -> cmd.AnyCommand:

@@ -38,7 +38,7 @@ class SessionCallbacks:
     until a collection of garbage.
     """
 
-    go_on: Callable[[], None] = _nothing
+    pump: Callable[[], None] = _nothing
     """Something may be due now: a message, a call, a stream."""
     wake: Callable[[], None] = _nothing
     """The codec may want to be called at another time than before."""
@@ -53,7 +53,7 @@ class SessionCallbacks:
 
     def cut(self) -> None:
         """Tell nobody anything from now on."""
-        self.go_on = self.wake = self.broke = self.lost = self.erased = self.rested = _nothing
+        self.pump = self.wake = self.broke = self.lost = self.erased = self.rested = _nothing
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -56,12 +56,14 @@ def is_unread(event: ev.Event) -> TypeGuard[ev.ErrorReported]:
 class Watch:
     """How long ago something came. All times are in ms.
 
-    `unread` counts the frames that could not be read since one could, `skips` all of them; `doubts`
-    says that the backend is to be asked about one of them.
+    `active` says that something is noted since it rested. `unread` counts the frames that could not
+    be read since one could, `skips` all of them; `doubts` says that the backend is to be asked
+    about one of them.
     """
 
     quiet: int
     watching: bool = False
+    active: bool = False
     unread: int = 0
     skips: int = 0
     doubts: bool = False
@@ -79,6 +81,7 @@ class Watch:
 
     def begin(self, now: int, *, owed: bool = False) -> None:
         """Begin to watch a turn, or a message that was taken and whose turn is `owed`."""
+        self.active = True
         if not self.watching:
             self.watching = True
             self._since, self._wait = now, min(self.quiet, LIMITS.owed) if owed else self.quiet
@@ -89,7 +92,7 @@ class Watch:
     def rest(self) -> None:
         """Take note that nothing runs and nothing is owed."""
         self.watching, self._stopped, self._owed = False, None, None
-        self._lifted = False
+        self.active = self._lifted = False
 
     def heard(self, now: int) -> None:
         """Take note that something came which can be read."""
@@ -102,6 +105,7 @@ class Watch:
         whether that is new."""
         if self._stopped is not None or self._lifted:
             return False
+        self.active = True
         self._stopped = now
         self.hurry(now)
         return True
@@ -109,6 +113,7 @@ class Watch:
     def lift(self, *, lifted: bool = True) -> None:
         """Take note that who has stopped what runs goes on with it, by an answer: it has not to
         end. Another stop counts anew."""
+        self.active = True
         self._lifted = lifted
         if lifted:
             self._stopped = None

@@ -64,7 +64,7 @@ class Watcher:
         self._broken.discard(thread_id)
         return True
 
-    def go_on(self, *, working: bool, owed: bool, stopped: bool) -> bool:
+    def check(self, *, working: bool, owed: bool, stopped: bool) -> bool:
         """Ask when it is time. `working` says whether the backend has something to tell, `owed`
         whether that is the turn of a message which it has taken, `stopped` whether a person stops
         what is open. Return whether that is to be ended here."""
@@ -117,7 +117,7 @@ class Watcher:
     async def _until(self, due: int) -> None:
         await self.clock.sleep(max(due - self.log.time(), 0) / 1000)
         self._timer = None
-        self.callbacks.go_on()
+        self.callbacks.pump()
 
     def close(self) -> None:
         """Let the time pass."""

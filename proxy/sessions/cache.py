@@ -150,7 +150,7 @@ class SessionCache:
         """
         live = self._at_hand(name, owner, route)
         if live is not None and not live.closed:
-            if live.state.ended == "deleted":
+            if live.state.about.ended == "deleted":
                 raise SessionNotFound(f"There is no session `{name}`.")
             live.used_at = self.context.clock.monotonic()
             return self.hold(live)

@@ -341,7 +341,7 @@ class Sessions:
         async def outcome(trace: str | None) -> tuple[T | None, DragomanError | None]:
             # The task has no part in the request's context.
             traces.current.set(trace)
-            with self.holding():
+            with self.cache.holding():
                 try:
                     return await work, None
                 except DragomanError as error:

@@ -143,10 +143,11 @@ class _Address:
     url: str
     auth: CIMultiDict[str]
 
-    @property
-    def base(self) -> str:
-        """What stands before a path."""
-        return self.url.rstrip("/")
+    base: str = dataclasses.field(init=False)
+    """What stands before a path."""
+
+    def __post_init__(self) -> None:
+        self.base = self.url.rstrip("/")
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -193,6 +194,7 @@ class Upstream:
     ) -> None:
         """Send what is called from now on elsewhere, or with other credentials."""
         self._address.url, self._address.auth = str(URL(url)), CIMultiDict(auth)
+        self._address.base = self._address.url.rstrip("/")
         self.silence_seconds, self.frame_bytes = silence_seconds, frame_bytes
 
     def trouble(self, kind: Trouble, why: str) -> None:

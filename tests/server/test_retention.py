@@ -111,6 +111,7 @@ async def test_a_message_to_a_session_that_is_erased_just_then_is_answered_as_la
             await sessions.prune(ALL)
         await sessions.journal.read(row.key)
 
+    monkeypatch.setattr(Feed, "behind", True)
     monkeypatch.setattr(Feed, "catch_up", gone)
     message = {"message": "again"}
     path = f"/as/eve/to/engine/eve/v1/session/{name}"

@@ -170,7 +170,7 @@ async def test_time_waits_for_the_disk() -> None:
         codec=SimpleNamespace(tick=lambda now: seen.append(journal.backlog), wake_at=None),
         log=SimpleNamespace(time=lambda: 1_000, hear=lambda raw: None),
         scope=SimpleNamespace(closed=False),
-        callbacks=SimpleNamespace(go_on=lambda: None),
+        callbacks=SimpleNamespace(pump=lambda: None),
     )
     await late._tick_at(2_000)
     assert slept[0] == 1.0
