@@ -362,7 +362,7 @@ class PlainSessions(Sessions):
         def plain(*arguments: Any) -> Session:
             made = make(*arguments)
             upstream: Any = PlainUpstream(talks[made.id])
-            made._inbound.upstream = upstream
+            made.core.upstream = upstream
             return made
 
         self.backends.codec = codec  # type: ignore[method-assign]
@@ -641,7 +641,7 @@ class SessionMachine(RuleBasedStateMachine):
         if self.sessions.cache.loading:
             return True
         for live in self.sessions.cache:
-            codec = cast(PlainCodec, live.codec)
+            codec = cast(PlainCodec, live.core.codec)
             behind = codec._begun and codec._next < len(codec._talk.frames)
             if live.sending or live._outbox.owed or behind or not live._log.stored:
                 return True

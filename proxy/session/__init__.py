@@ -4,8 +4,9 @@
 """
 
 from proxy.session.accept import RESET_SECONDS
+from proxy.session.core import SessionContext, SessionCore
 from proxy.session.feeds import codec_of
-from proxy.session.session import Session, SessionContext
+from proxy.session.session import Session
 from proxy.session.snapshots import SNAPSHOT_ENTRIES, told
 from proxy.session.start_times import StartTimes
 
@@ -14,6 +15,7 @@ __all__ = [
     "SNAPSHOT_ENTRIES",
     "Session",
     "SessionContext",
+    "SessionCore",
     "StartTimes",
     "codec_of",
     "told",

@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import JournalError
 from proxy.base.repeats import REQUEST, SeenRequest, Submission, identity
-from proxy.base.rows import AliasKind, NewSession, SessionRow
-from proxy.journal.base import Journal, Write
+from proxy.base.rows import AliasKind, NewSession
+from proxy.journal.base import Write
 from proxy.session.admission import Admission, Origin, beside, check_batch
+from proxy.session.core import SessionCore
 from proxy.session.log_writer import LogWriter
 from proxy.session.outbound import CommandSender, Step
 from proxy.session.outbox import Outbox, OutboxInput
 from proxy.session.settlements import withdrawn
-from proxy.session.task_scope import TaskScope
 
 RESET_SECONDS = 60.0
 """How long a reset is given for the backend's own answer: a real eve 0.30.8 has taken 7 s, and 19 s
@@ -50,16 +49,11 @@ class _AdmittedBatch(NamedTuple):
 class CommandAcceptor:
     """Takes in the commands for one session."""
 
-    row: SessionRow
-    _: dataclasses.KW_ONLY
-    journal: Journal
-    clock: Clock
-    ids: IdSource
+    core: SessionCore
     admission: Admission
     outbox: Outbox
     log: LogWriter
     sender: CommandSender
-    scope: TaskScope
 
     async def accept(
         self,
@@ -89,14 +83,14 @@ class CommandAcceptor:
         try:
             for data in blobs.values():
                 # What is stored is dropped where a later one fails.
-                names.append(await self.journal.put_blob(data))  # noqa: PERF401
+                names.append(await self.core.journal.put_blob(data))  # noqa: PERF401
             if names:
                 # Nothing may have changed meanwhile.
                 checked = self._check(commands)
             ids = []
             for _ in checked:
-                ids.append(self.ids.uuid())  # noqa: PERF401 - one call less
-            request_id = ids[0] if ids else self.row.id
+                ids.append(self.core.context.ids.uuid())  # noqa: PERF401 - one call less
+            request_id = ids[0] if ids else self.core.row.id
             request = {}
             if submission is not None:
                 request = {REQUEST: identity(submission, request_id, sealed=bool(sealed))}
@@ -116,7 +110,7 @@ class CommandAcceptor:
         if submission is not None and (known := self.log.requests.get(request_id)) is not None:
             submission.accept(known, self._replied)
         # What is stored goes out, or is looked for, when a closed session is loaded again.
-        if not self.scope.closed:
+        if not self.core.closed:
             self.sender.begin(batch.step, batch.at_once)
             if batch.waits and self.log.state.interactions and self.outbox.queue:
                 # Who speaks in place of an answer may see a request that nobody waits for.
@@ -146,7 +140,7 @@ class CommandAcceptor:
             origin,
             request=request,
             now=now,
-            new_id=self.ids.uuid,
+            new_id=self.core.context.ids.uuid,
         )
         inputs, step = admitted.inputs, None
         for input_ in inputs:
@@ -167,11 +161,11 @@ class CommandAcceptor:
         would ever be deleted with them."""
         if names:
             with contextlib.suppress(JournalError):
-                await self.journal.drop_blobs(names, handed_over=handed_over)
+                await self.core.journal.drop_blobs(names, handed_over=handed_over)
 
     def _check(self, commands: Sequence[cmd.AnyCommand]) -> list[cmd.AnyCommand | None]:
         if commands:
-            self.scope.check_usable()
+            self.core.check_usable()
         admission, state = self.admission, self.log.state
         admission.check_room(commands, state)
         checked = []
@@ -186,10 +180,10 @@ class CommandAcceptor:
         Raises:
             DragomanError: the backend does not tell in time.
         """
-        due = self.clock.monotonic() + RESET_SECONDS
-        while self.outbox.resets(self.log.state) and not self.scope.closed:
-            left = due - self.clock.monotonic()
-            if left <= 0 or not await self.clock.wait(self.log.news(), left):
+        due = self.core.clock.monotonic() + RESET_SECONDS
+        while self.outbox.resets(self.log.state) and not self.core.closed:
+            left = due - self.core.clock.monotonic()
+            if left <= 0 or not await self.core.clock.wait(self.log.news(), left):
                 text = "The backend has not answered a reset yet; look again later."
                 raise DragomanError(text, code=ErrorCode.BACKEND_TIMEOUT)
 
@@ -199,7 +193,7 @@ class CommandAcceptor:
         Raises:
             DragomanError: it does not wait there, or that could not be stored.
         """
-        self.scope.check_usable()
+        self.core.check_usable()
         if not any(one.command_id == command_id for one in self.outbox.queue):
             if command_id in self.log.state.inputs:
                 raise DragomanError(
@@ -220,7 +214,7 @@ class CommandAcceptor:
         Raises:
             DragomanError: its `Idempotency-Key` is another request's.
         """
-        known = self.log.requests.find(submission, self.clock.now())
+        known = self.log.requests.find(submission, self.core.clock.now())
         if known is None:
             return None
         if known.lost_at is not None:
@@ -233,9 +227,9 @@ class CommandAcceptor:
     def _replied(self, request: SeenRequest, whole: bool) -> None:
         """Hear whether the reply to a request was written to its end."""
         if not whole:
-            request.lost_at = self.clock.now()
+            request.lost_at = self.core.clock.now()
             self._name(AliasKind.LOST, request)
 
     def _name(self, kind: AliasKind, request: SeenRequest) -> None:
         name = (kind, request.id)
-        self.journal.submit(Write(self.row.key, aliases=[name], at=self.log.at))
+        self.core.journal.submit(Write(self.core.row.key, aliases=[name], at=self.log.at))

@@ -16,7 +16,7 @@ from typing import Any
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.backend_names import for_backend
-from adapters.model.base import ClientCodec, Support
+from adapters.model.base import Support
 from adapters.model.interactions import decide, declined
 from adapters.model.session_info import check_metadata, merged
 from adapters.model.state import RECEIVED_KINDS, LogState
@@ -104,12 +104,7 @@ def beside(commands: Sequence[cmd.AnyCommand | None]) -> list[cmd.AnyCommand | N
 class Admission:
     """Decides about the commands for one session."""
 
-    codec: ClientCodec
     outbox: Outbox
-
-    def rebind(self, codec: ClientCodec) -> None:
-        """Ask another codec what its backend can carry, from now on."""
-        self.codec = codec
 
     # Checking.
 
@@ -134,7 +129,7 @@ class Admission:
             case cmd.SendMessage():
                 command = self._check_message(command, state)
             case cmd.Steer():
-                native = self.codec.abilities["steer"].support is Support.NATIVE
+                native = self.outbox.codec.abilities["steer"].support is Support.NATIVE
                 # While something is asked, steering might withdraw it: then it waits as a message.
                 if not native or state.interactions or not state.busy:
                     command = cmd.SendMessage(content=(ev.Text(text=command.text),), policy="queue")
@@ -148,7 +143,7 @@ class Admission:
                 check_metadata(merged(state.about.metadata, command.metadata or {}))
             case _:
                 pass
-        self.codec.check(for_backend(command, state))
+        self.outbox.codec.check(for_backend(command, state))
         return command
 
     def check_room(self, commands: Sequence[cmd.AnyCommand], state: LogState) -> None:
@@ -229,7 +224,7 @@ class Admission:
             answer = declined(event, WENT_ON)
             try:
                 answer = self._check_answer(answer, state)
-                self.codec.check(answer)
+                self.outbox.codec.check(answer)
             except DragomanError:
                 return None
             found.append(answer)
@@ -355,10 +350,10 @@ class Admission:
     ) -> bool:
         """Say whether a command never reaches the backend: its dialect has nothing for it, or it
         resets a session that the backend has never heard of."""
-        ability = self.codec.abilities[command.TYPE]
+        ability = self.outbox.codec.abilities[command.TYPE]
         if ability.support is Support.EMULATED and ability.local:
             return True
-        unmade = self.codec.native_id is None and not self._works(state)
+        unmade = self.outbox.codec.native_id is None and not self._works(state)
         return isinstance(command, cmd.Reset) and unmade
 
     def _apply(

@@ -3,7 +3,6 @@ each dialect has been given for ever."""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import logging
@@ -18,9 +17,9 @@ from adapters.registry import DIALECTS
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import compact, format_json, parse_json
 from proxy.base.errors import reading_back
-from proxy.base.rows import BackendBinding, CodecRow, SessionRow
+from proxy.base.rows import CodecRow
 from proxy.fanout.hub import Feed, FeedKey
-from proxy.journal.base import Journal
+from proxy.session.core import SessionCore
 
 AGENT = "agent"
 """The key in a fixed codec's settings of the name under which the backend was shown."""
@@ -57,23 +56,14 @@ def _fixed(codec: CodecRow) -> tuple[str, Mapping[str, Any]]:
 @dataclasses.dataclass(slots=True, eq=False)
 class Feeds:
     """The feeds of one session. `open` has those that were asked for, `stored_seq` is the newest
-    event that they may show. `settings` are those of the dialects as they are configured.
+    event that they may show.
     """
 
-    row: SessionRow
-    leg: BackendBinding
-    _: dataclasses.KW_ONLY
-    journal: Journal
-    slots: asyncio.Semaphore
-    settings: Mapping[str, Mapping[str, Any]]
+    core: SessionCore
     _codecs: dict[str, CodecRow] = dataclasses.field(default_factory=dict, init=False)
     _closed: bool = dataclasses.field(default=False, init=False)
     open: dict[FeedKey, Feed] = dataclasses.field(default_factory=dict, init=False)
     stored_seq: int = dataclasses.field(default=0, init=False)
-
-    def rebind(self, leg: BackendBinding) -> None:
-        """Show another backend to those dialects that have not shown one yet."""
-        self.leg = leg
 
     @property
     def readers(self) -> int:
@@ -109,14 +99,14 @@ class Feeds:
         if feed is None:
             make_encoder = self.encoders(dialect, thread_id, form)
             feed = self.open[key] = Feed(
-                self.journal,
-                self.row.key,
-                self.row.id,
+                self.core.journal,
+                self.core.row.key,
+                self.core.row.id,
                 make_encoder,
                 lambda: self.stored_seq,
                 name=f"{dialect}{form and '.'}{form}/{thread_id}",
                 prepare=None if dialect in self._codecs else lambda: self._fix(dialect),
-                slots=self.slots,
+                slots=self.core.context.slots,
             )
             if self._closed:
                 feed.close()
@@ -135,13 +125,13 @@ class Feeds:
             codec = self._codec(dialect)
             name = f"{dialect}@{zlib.crc32(codec.settings):08x}"
         return Feed(
-            self.journal,
-            self.row.key,
-            self.row.id,
+            self.core.journal,
+            self.core.row.key,
+            self.core.row.id,
             self.encoders(dialect, thread_id),
             lambda: self.stored_seq,
             name=f"{name}/{thread_id}",
-            slots=self.slots,
+            slots=self.core.context.slots,
         )
 
     def encoders(self, dialect: str, thread_id: str, form: str = "") -> Callable[[], Encoder]:
@@ -160,7 +150,7 @@ class Feeds:
         if form:
             assert known.face is not None
             settings = {**settings, **known.face.forms[form]}
-        context = EncoderContext(self.row.id, self.row.secret, thread_id, agent, settings)
+        context = EncoderContext(self.core.row.id, self.core.row.secret, thread_id, agent, settings)
         if codec.version != make.version:
             newest = make.version
             make = known.older.get(codec.version)
@@ -176,19 +166,21 @@ class Feeds:
         """Return the settings that shape the frames of a dialect: those that were configured when
         the session was first read in it."""
         codec = self._codecs.get(dialect)
-        return self.settings.get(dialect, {}) if codec is None else _fixed(codec)[1]
+        return self.core.context.faces.get(dialect, {}) if codec is None else _fixed(codec)[1]
 
     def _codec(self, dialect: str) -> CodecRow:
         codec = self._codecs.get(dialect)
         if codec is None:
-            codec = codec_of(dialect, self.leg.backend, self.settings.get(dialect, {}))
+            codec = codec_of(
+                dialect, self.core.leg.backend, self.core.context.faces.get(dialect, {})
+            )
         return codec
 
     async def _fix(self, dialect: str) -> None:
         """Fix how a dialect shows the session, before it shows anything."""
         if dialect not in self._codecs:
             codec = self._codec(dialect)
-            self._codecs[dialect] = await self.journal.fix_codec(self.row.key, codec)
+            self._codecs[dialect] = await self.core.journal.fix_codec(self.core.row.key, codec)
 
     @property
     def behind(self) -> bool:
@@ -203,7 +195,7 @@ class Feeds:
             try:
                 await self.get(dialect, ev.MAIN).catch_up()
             except Exception:  # noqa: BLE001 - anybody who reads hears of what is wrong
-                _log.exception("session `%s`: no snapshots for `%s`", self.row.id, dialect)
+                _log.exception("session `%s`: no snapshots for `%s`", self.core.row.id, dialect)
 
     def cut(self) -> int:
         """Cut the connections of all readers, and return how many those were."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from adapters.model import events as ev
@@ -15,7 +15,6 @@ from adapters.model.base import Call, ClientCodec, CloseReason, Request, Respons
 from adapters.model.file_body import FileBody
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.framing import TORN, FrameTooLarge
-from proxy.base.clock import Clock
 from proxy.base.errors import (
     JournalError,
     UpstreamDenied,
@@ -23,17 +22,15 @@ from proxy.base.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.base.rows import BackendBinding
 from proxy.base.sealed import REDACTED
-from proxy.journal.base import Journal
+from proxy.session.core import SessionCore
 from proxy.session.frames import source_of, too_full
 from proxy.session.log_writer import LogWriter
 from proxy.session.notices import away, denies, given_up, judge, judge_head, no_stream, nothing_new
 from proxy.session.settlements import interrupted
-from proxy.session.task_scope import SessionCallbacks, TaskScope
 from proxy.session.watch import LIMITS, Watch, is_unread
 from proxy.session.watcher import Watcher
-from proxy.upstream.client import BackendStream, Frames, Upstream
+from proxy.upstream.client import BackendStream, Frames
 from proxy.upstream.reconnect import Attempts, Backoff
 
 BACKLOG_BYTES = 8 * 1024 * 1024
@@ -56,25 +53,10 @@ def may_have_arrived(error: UpstreamError) -> bool:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class InboundReader:
-    """Reads what the backend of one session says. `streams` are the tasks that read its threads.
+    """Reads what the backend of one session says. `streams` are the tasks that read its threads."""
 
-    `fraction` draws the jitter of waits; `patience` is the configured one, where there is one, and
-    `quiet` how long a turn may be silent until the backend is asked, both in milliseconds.
-    """
-
-    leg: BackendBinding
-    _: dataclasses.KW_ONLY
-    journal: Journal
-    codec: ClientCodec
-    upstream: Upstream
-    clock: Clock
-    fraction: Callable[[], float]
+    core: SessionCore
     log: LogWriter
-    scope: TaskScope
-    callbacks: SessionCallbacks
-    patience: int | None
-    quiet: int
-    keep_frames: bool
     _doubt_since: int | None = dataclasses.field(default=None, init=False)
     _timer: asyncio.Task[None] | None = dataclasses.field(default=None, init=False)
     _timer_at: int = dataclasses.field(default=0, init=False)
@@ -83,39 +65,16 @@ class InboundReader:
     _attempts: Attempts = dataclasses.field(default_factory=Attempts, init=False)
 
     def __post_init__(self) -> None:
-        self.watcher = Watcher(
-            Watch(self.quiet),
-            codec=self.codec,
-            clock=self.clock,
-            log=self.log,
-            scope=self.scope,
-            callbacks=self.callbacks,
-        )
+        self.watcher = Watcher(Watch(self.core.silence), self.core, self.log)
 
-    def rebind(
-        self,
-        leg: BackendBinding,
-        codec: ClientCodec,
-        upstream: Upstream,
-        *,
-        patience: int | None,
-        quiet: int,
-    ) -> None:
+    def rebind(self) -> None:
         """Read another backend from now on: the streams of the one before are over."""
         self.close()
         for task in list(self.streams.values()):
             task.cancel()
         self.streams.clear()
         self._timer, self._doubt_since = None, None
-        self.leg, self.codec, self.upstream, self.patience = leg, codec, upstream, patience
-        self.watcher = Watcher(
-            Watch(quiet),
-            codec=codec,
-            clock=self.clock,
-            log=self.log,
-            scope=self.scope,
-            callbacks=self.callbacks,
-        )
+        self.watcher = Watcher(Watch(self.core.silence), self.core, self.log)
 
     # Answers.
 
@@ -126,7 +85,7 @@ class InboundReader:
             UpstreamError: there is none.
         """
         load = functools.partial(self._files, call)
-        return await self.upstream.call(call, load, self._trace(call))
+        return await self.core.upstream.call(call, load, self._trace(call))
 
     def _trace(self, call: Call) -> str | None:
         """Return the `traceparent` of the input that a call carries, or asks for; of others that of
@@ -147,7 +106,7 @@ class InboundReader:
         files: dict[str, bytes] = {}
         for name in body.files if isinstance(body, FileBody) else ():
             try:
-                data = await self.journal.blob(name)
+                data = await self.core.journal.blob(name)
             except JournalError as error:
                 text = f"A file of the request cannot be read: {error.whole}"
                 shown = "A file of the request cannot be read now."
@@ -161,8 +120,8 @@ class InboundReader:
         """Hear the whole answer of a call."""
         if self.log.held.active:
             response = self.log.held.response(response)
-        heard = self.codec.respond(call, response, self.log.time())
-        judge(self.upstream, self.codec, call, response, heard)
+        heard = self.core.codec.respond(call, response, self.log.time())
+        judge(self.core.upstream, self.core.codec, call, response, heard)
         self.log.hear(heard, answer=True)
         if call.command_ids and denies(response) and self.watcher.is_working:
             self.watcher.doubt(f"it answers `{call.name}` with {response.status}")
@@ -173,18 +132,18 @@ class InboundReader:
 
     def _failed(self, call: Call, error: UpstreamError) -> list[ev.Event]:
         sent, now = may_have_arrived(error), self.log.time()
-        return self.codec.failed(call, error, sent=sent, now=now)
+        return self.core.codec.failed(call, error, sent=sent, now=now)
 
     def give_up(self, error: DragomanError, thread_id: str = ev.MAIN) -> None:
         """Record that a thread's stream cannot be had again."""
-        given_up(self.scope.name, self.leg, error)
-        self.log.hear(self.codec.give_up(error, self.log.time(), thread_id=thread_id))
+        given_up(self.core.row.id, self.core.leg, error)
+        self.log.hear(self.core.codec.give_up(error, self.log.time(), thread_id=thread_id))
 
     def settle(self, error: DragomanError, *, stopped: bool = False) -> None:
         """End what runs, and read no further what is said of it. What a person has `stopped` has
         not failed."""
-        given_up(self.scope.name, self.leg, error)
-        heard = self.codec.give_up(error, self.log.time())
+        given_up(self.core.row.id, self.core.leg, error)
+        heard = self.core.codec.give_up(error, self.log.time())
         self.log.hear([interrupted(event) for event in heard] if stopped else heard)
         self.watcher.stop_streams()
 
@@ -192,13 +151,13 @@ class InboundReader:
     def reconnecting_since(self) -> int | None:
         """Return since when a stream is wanted that cannot be had, in Unix ms."""
         since = self._attempts.since(self.watcher.is_reading)
-        return None if since is None else self.clock.now() - self.log.time() + since
+        return None if since is None else self.core.clock.now() - self.log.time() + since
 
     # Streams.
 
     def backoff(self) -> Backoff:
         """Return waits between attempts."""
-        return Backoff(self.fraction)
+        return Backoff(self.core.context.ids.fraction)
 
     def doubt(self, since: int) -> None:
         """Record that a stream which is read to its end without a word of a command is evidence of
@@ -209,10 +168,10 @@ class InboundReader:
         """Open the streams that the codec wants and nobody reads, each a turn of the loop after the
         one before: to connect takes time, and there may be many."""
         behind = 0
-        for call in self.codec.streams():
+        for call in self.core.codec.streams():
             if call.thread_id not in self.streams:
                 work = self.follow(call.thread_id, behind=behind)
-                self._keep(call.thread_id, self.scope.start(work, f"follow {call.thread_id}"))
+                self._keep(call.thread_id, self.core.start(work, f"follow {call.thread_id}"))
                 behind += 1
 
     def _keep(self, thread_id: str, task: asyncio.Task[None]) -> None:
@@ -227,7 +186,7 @@ class InboundReader:
             if self.streams.get(thread_id) is task:
                 del self.streams[thread_id]
             if not task.cancelled():
-                self.callbacks.pump()
+                self.core.pump()
 
         task.add_done_callback(over)
 
@@ -246,8 +205,10 @@ class InboundReader:
         if (task := self.streams.get(call.thread_id)) is not None:
             task.cancel()
             await asyncio.wait([task])
-        self.log.hear(self.codec.closed(call, CloseReason.STOPPED, self.log.time()), answer=True)
-        self.callbacks.pump()
+        self.log.hear(
+            self.core.codec.closed(call, CloseReason.STOPPED, self.log.time()), answer=True
+        )
+        self.core.pump()
 
     async def follow(
         self, thread_id: str, *, because: UpstreamError | None = None, behind: int = 0
@@ -264,12 +225,12 @@ class InboundReader:
     async def _follow(
         self, thread_id: str, backoff: Backoff, because: UpstreamError | None
     ) -> None:
-        codec, log = self.codec, self.log
+        codec, log = self.core.codec, self.log
         doubt_since, self._doubt_since = self._doubt_since, None
         await log.named()
         told = False
         while True:
-            if self.scope.closed or (call := _wanted(codec, thread_id)) is None:
+            if self.core.closed or (call := _wanted(codec, thread_id)) is None:
                 return
             before, opened_at = codec.position, log.time()
             heard = (codec.frames, log.seq)
@@ -293,7 +254,7 @@ class InboundReader:
             else:
                 if error is None and doubt_since is not None:
                     backoff.since = doubt_since
-                patience = self.patience or codec.patience
+                patience = self.core.patience or codec.patience
                 if isinstance(error, UpstreamDenied):
                     # One that starts, or is behind another copy of itself, says so for a while.
                     patience = min(patience, 20_000)
@@ -303,17 +264,17 @@ class InboundReader:
                 if error is not None and not told and backoff.exhausted(now, 30_000):
                     told = True
                     log.hear([away(error)])
-            await self.clock.sleep(backoff.next_wait(now) / 1000)
+            await self.core.clock.sleep(backoff.next_wait(now) / 1000)
 
     async def run(self, call: Call) -> UpstreamError | None:
         """Do one stream call from its head to its end; return why it could not be had or broke."""
-        if self.journal.backlog > BACKLOG_BYTES:
+        if self.core.journal.backlog > BACKLOG_BYTES:
             await self._disk()
-        codec, log, opened = self.codec, self.log, False
+        codec, log, opened = self.core.codec, self.log, False
         try:
             load = functools.partial(self._files, call)
             trace = self._trace(call)
-            async with self.upstream.stream(call, codec.framing, load, trace) as answer:
+            async with self.core.upstream.stream(call, codec.framing, load, trace) as answer:
                 if isinstance(answer, Response):
                     self.respond(call, answer)
                     return no_stream(codec, answer)
@@ -327,23 +288,25 @@ class InboundReader:
         return None
 
     def _opened(self, call: Call, head: Response) -> None:
-        heard = self.codec.opened(call, head, self.log.time())
-        judge_head(self.upstream, heard)
+        heard = self.core.codec.opened(call, head, self.log.time())
+        judge_head(self.core.upstream, heard)
         self.log.hear(heard)
         # What waited for the stream may go now.
-        self.callbacks.pump()
+        self.core.pump()
 
     def _lost(self, call: Call, error: UpstreamError, *, opened: bool) -> None:
         log = self.log
         lost = CloseReason.LOST
-        heard = self.codec.closed(call, lost, log.time()) if opened else self._failed(call, error)
+        heard = (
+            self.core.codec.closed(call, lost, log.time()) if opened else self._failed(call, error)
+        )
         log.hear(heard)
 
     # Frames.
 
     async def _read(self, call: Call, stream: BackendStream) -> None:
         def take(frames: Frames) -> Coroutine[Any, Any, None] | None:
-            if len(frames) > SLICE_FRAMES or self.journal.backlog > BACKLOG_BYTES:
+            if len(frames) > SLICE_FRAMES or self.core.journal.backlog > BACKLOG_BYTES:
                 return self._take_slowly(call, frames)
             self._take(call, frames)
             return None
@@ -353,13 +316,13 @@ class InboundReader:
         if stream.tail:
             held = self.log.held
             tail = held.data(stream.tail) if held.active else stream.tail
-            self.log.hear(self.codec.garbage(call, tail, TORN, self.log.time()))
+            self.log.hear(self.core.codec.garbage(call, tail, TORN, self.log.time()))
 
     async def receive(self, frame: bytes) -> None:
         """Take what the backend sends by itself."""
         await self._disk()
         self._take(DELIVERED, [frame])
-        self.callbacks.pump()
+        self.core.pump()
 
     async def _take_slowly(self, call: Call, frames: Frames) -> None:
         """Take many frames, or some while the disk is behind: others have their turn between."""
@@ -370,17 +333,17 @@ class InboundReader:
 
     async def _disk(self) -> None:
         """Wait while the disk is far behind: what comes faster than it writes would fill memory."""
-        while self.journal.backlog > BACKLOG_BYTES:
-            await self.clock.sleep(0.005)
+        while self.core.journal.backlog > BACKLOG_BYTES:
+            await self.core.clock.sleep(0.005)
 
     def _take(self, call: Call, frames: Frames) -> None:
         """Decode some frames, without sealed values, and hand on what they mean as one write."""
-        if self.scope.closed:
+        if self.core.closed:
             return
         held = self.log.held
         if held.active:
             frames = [held.frame(frame) for frame in frames]
-        codec, log, at = self.codec, self.log, self.clock.now()
+        codec, log, at = self.core.codec, self.log, self.core.clock.now()
         now = log.time()
         raw: list[ev.Event] = []
         kept: list[bytes] = []
@@ -399,15 +362,15 @@ class InboundReader:
                 continue
             raw += out
             if is_unread(why := out[-1]):
-                self.upstream.skipped(self.scope.name, why.message)
+                self.core.upstream.skipped(self.core.row.id, why.message)
                 asks = watch.skipped(now) or asks
                 if watch.unread == LIMITS.unread:
                     broken = f"{LIMITS.unread} frames in a row could not be read: {why.message}"
             else:
                 watch.heard(now)
-        if self.keep_frames and kept:
-            leg = self.leg
-            self.journal.add_frames(leg.session, leg.number, first + 1, kept, at)
+        if self.core.context.keep_frames and kept:
+            leg = self.core.leg
+            self.core.journal.add_frames(leg.session, leg.number, first + 1, kept, at)
         if raw:
             log.hear(raw, at)
         elif codec.wake_at is not None:
@@ -421,22 +384,22 @@ class InboundReader:
 
     def wake(self) -> None:
         """Call the codec's `tick` when it wants."""
-        at = self.codec.wake_at
-        if at is None or self.scope.closed or (self._timer is not None and self._timer_at <= at):
+        at = self.core.codec.wake_at
+        if at is None or self.core.closed or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self.scope.start_timer(self._tick_at(at), "tick")
+        self._timer = self.core.start_timer(self._tick_at(at), "tick")
 
     async def _tick_at(self, at: int) -> None:
         log = self.log
-        await self.clock.sleep(max(at - log.time(), 0) / 1000)
+        await self.core.clock.sleep(max(at - log.time(), 0) / 1000)
         await self._disk()
         self._timer = None
-        if not self.scope.closed:
-            log.hear(self.codec.tick(log.time()))
-            self.callbacks.pump()
+        if not self.core.closed:
+            log.hear(self.core.codec.tick(log.time()))
+            self.core.pump()
             self.wake()
 
     def close(self) -> None:

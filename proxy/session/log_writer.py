@@ -24,7 +24,6 @@ from adapters.model.conversation import Conversation
 from adapters.model.normalizer import Normalizer, Rule
 from adapters.model.state import SNAPSHOT_SHAPE, LogState
 from proxy.base import metrics
-from proxy.base.clock import Clock
 from proxy.base.errors import JournalError
 from proxy.base.repeats import RecentRequests
 from proxy.base.rows import (
@@ -32,13 +31,12 @@ from proxy.base.rows import (
     BackendBinding,
     CommandRow,
     NewSession,
-    SessionRow,
     StoredSnapshot,
 )
 from proxy.base.sealed import SecretScrubber
 from proxy.fanout.hub import entries_by_steps, entries_in
-from proxy.journal.base import Journal, Write
-from proxy.recording.session import SessionCapture
+from proxy.journal.base import Write
+from proxy.session.core import STATE_MOST, SessionCore, too_much_open
 from proxy.session.feeds import Feeds
 from proxy.session.messages import MessageResult
 from proxy.session.notices import TurnObserver
@@ -46,14 +44,6 @@ from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
 from proxy.session.start_times import StartTimes
-from proxy.session.task_scope import (
-    STATE_MOST,
-    SessionCallbacks,
-    TaskScope,
-    too_much_open,
-)
-from proxy.telemetry.spans import SessionSpans
-from proxy.upstream.client import Upstream
 
 _log = logging.getLogger(__name__)
 
@@ -69,22 +59,12 @@ class LogWriter:
     stored or on its way.
 
     `held` has the sealed values that all that is heard is cleaned of, `requests` what gave the
-    newest inputs. `capture` is where the session is recorded, `spans` hears what is stored.
+    newest inputs.
     """
 
-    row: SessionRow
-    leg: BackendBinding
-    _: dataclasses.KW_ONLY
-    journal: Journal
-    codec: ClientCodec
-    upstream: dataclasses.InitVar[Upstream]
-    clock: Clock
+    core: SessionCore
     outbox: Outbox
     feeds: Feeds
-    scope: TaskScope
-    callbacks: SessionCallbacks
-    capture: SessionCapture | None
-    spans: SessionSpans | None
     state: LogState = dataclasses.field(init=False)
     seq: int = dataclasses.field(default=0, init=False)
     at: int = dataclasses.field(default=0, init=False)
@@ -99,34 +79,33 @@ class LogWriter:
     _name_stored: asyncio.Future[None] | None = dataclasses.field(default=None, init=False)
     _news: asyncio.Event | None = dataclasses.field(default=None, init=False)
 
-    def __post_init__(self, upstream: Upstream) -> None:
+    def __post_init__(self) -> None:
         self._begin_at(LogState())
-        self._snapshots = Snapshots(self.row.key, self.outbox)
-        self._counts = TurnObserver(self.row, self.leg, upstream)
-        self._status = self.row.state
-        self._native_id = self.leg.native_id
+        self._snapshots = Snapshots(self.core.row.key, self.outbox)
+        self._counts = TurnObserver(self.core)
+        self._status = self.core.row.state
+        self._native_id = self.core.leg.native_id
         self.requests = self._snapshots.requests
-        if not self.codec.remembers:
-            self.codec.conversation = Conversation()
-        if self.capture is not None:
-            self.capture.guard(self.codec, self.held)
+        if not self.core.codec.remembers:
+            self.core.codec.conversation = Conversation()
+        if self.core.capture is not None:
+            self.core.capture.guard(self.core.codec, self.held)
 
     def _begin_at(self, state: LogState) -> None:
         self.state = state
-        self._normalizer = Normalizer(state, totals=metrics.REPAIRS[self.codec.dialect])
+        self._normalizer = Normalizer(state, totals=metrics.REPAIRS[self.core.codec.dialect])
 
-    def rebind(self, leg: BackendBinding, codec: ClientCodec, upstream: Upstream) -> None:
-        """Record what another backend says, by its codec, from the next event on."""
-        self.leg = leg
-        self._counts.rebind(leg, upstream)
-        if self.spans is not None:
-            self.spans.rebind(leg.backend, codec.dialect)
-        self.codec = codec
-        self._native_id = leg.native_id
+    def rebind(self) -> None:
+        """Record what another backend says from the next event on."""
+        core = self.core
+        self._counts.rebind()
+        if core.spans is not None:
+            core.spans.rebind(core.leg.backend, core.codec.dialect)
+        self._native_id = core.leg.native_id
         self._name_stored = None
-        self._normalizer = Normalizer(self.state, totals=metrics.REPAIRS[codec.dialect])
-        if self.capture is not None:
-            self.capture.guard(codec, self.held)
+        self._normalizer = Normalizer(self.state, totals=metrics.REPAIRS[core.codec.dialect])
+        if core.capture is not None:
+            core.capture.guard(core.codec, self.held)
 
     # What others ask of it.
 
@@ -158,22 +137,22 @@ class LogWriter:
     def time(self) -> int:
         """Return the time that waits are measured by, the codec's too: no step of the system's
         clock moves it."""
-        return self.clock.steady() + self._lead
+        return self.core.clock.steady() + self._lead
 
     def now(self) -> int:
         """Return the time that an event of now gets: it never decreases."""
-        return max(self.at, self.clock.now())
+        return max(self.at, self.core.clock.now())
 
     def close(self) -> None:
         """Hold nothing back any more of what is recorded."""
-        if self.capture is not None:
-            self.capture.close()
+        if self.core.capture is not None:
+            self.core.capture.close()
 
     def news(self) -> asyncio.Event:
         """Return an event that is set when more is stored, or when the session leaves memory."""
         if self._news is None:
             self._news = asyncio.Event()
-            if self.scope.closed:
+            if self.core.closed:
                 self._news.set()
         return self._news
 
@@ -198,44 +177,44 @@ class LogWriter:
 
     async def begin(self) -> None:
         """Begin at the newest snapshot of the state, where there is a usable one."""
-        key = self.row.key
+        key = self.core.row.key
         found, begin = await asyncio.gather(
-            self.journal.snapshot(key, STATE, SNAPSHOT_SHAPE),
+            self.core.journal.snapshot(key, STATE, SNAPSHOT_SHAPE),
             # How the session was made is the first entry.
-            self.journal.read(key, limit_rows=1),
+            self.core.journal.read(key, limit_rows=1),
         )
         if found is None:
             return
         try:
             state = self._snapshots.restore(found.data)
         except (ValueError, TypeError, KeyError) as error:
-            _log.warning("session `%s`: a snapshot is of no use: %s", self.row.id, error)
+            _log.warning("session `%s`: a snapshot is of no use: %s", self.core.row.id, error)
             metrics.count_unusable_snapshot(STATE)
             return
-        self.made(next(entries_in(begin[0].body, self.row.id)).event)
+        self.made(next(entries_in(begin[0].body, self.core.row.id)).event)
         self._begin_at(state)
 
     async def load(self) -> None:
         """Fold what is stored after the snapshot."""
         begun = self.state.seq
-        if not self.codec.remembers:
-            await self.recall(self.codec, begun)
-        async for chunk in self.journal.scan(self.row.key, after=begun):
-            async for entry in entries_by_steps(chunk.body, self.row.id):
+        if not self.core.codec.remembers:
+            await self.recall(self.core.codec, begun)
+        async for chunk in self.core.journal.scan(self.core.row.key, after=begun):
+            async for entry in entries_by_steps(chunk.body, self.core.row.id):
                 self._fold(entry)
         self.seq = self.feeds.stored_seq = self.state.seq
         self._snapshots.begin_at(begun)
         if (snapshot := self._snapshots.take(self.state)) is not None:
-            self.journal.add_snapshot(self.row.key, snapshot)
+            self.core.journal.add_snapshot(self.core.row.key, snapshot)
         self.at = self.state.at
         # What the codec has noted is not to come in an hour because the clock was set back.
-        self._lead = max(self.at - self.clock.now(), 0)
+        self._lead = max(self.at - self.core.clock.now(), 0)
 
     async def recall(self, codec: ClientCodec, last: int) -> None:
         """Let a codec whose backend remembers nothing have the conversation up to an entry."""
         said = codec.conversation = Conversation()
-        async for chunk in self.journal.scan(self.row.key, after=0):
-            async for entry in entries_by_steps(chunk.body, self.row.id):
+        async for chunk in self.core.journal.scan(self.core.row.key, after=0):
+            async for entry in entries_by_steps(chunk.body, self.core.row.id):
                 if entry.seq > last:
                     return
                 said.hear(entry.event)
@@ -243,8 +222,8 @@ class LogWriter:
     def _fold(self, entry: ev.Entry) -> None:
         if entry.seq > self.state.seq:
             self.made(entry.event)
-            if self.codec.conversation is not None:
-                self.codec.conversation.hear(entry.event)
+            if self.core.codec.conversation is not None:
+                self.core.codec.conversation.hear(entry.event)
             self.state.apply_entry(entry)
             self.outbox.hear(entry.event, self.state, entry.at)
             self._snapshots.hear(entry.event, entry.at)
@@ -252,7 +231,7 @@ class LogWriter:
     def made(self, event: ev.Event) -> None:
         """Let the codec hear how the session was made, if the event says so."""
         if isinstance(event, ev.SessionStarted):
-            self.codec.started(event)
+            self.core.codec.started(event)
 
     # The way of an event.
 
@@ -261,12 +240,12 @@ class LogWriter:
         any case: a stream tells it all again after a restart, an answer does not."""
         if self.held.active:
             raw = self.held.events(raw)
-        if self.scope.closed or not (raw or answer):
+        if self.core.closed or not (raw or answer):
             return
         for event in raw:
             if event.TYPE not in ev.DELTAS:
                 self.emit(self._with_receipts(raw), upstream=True, at=at)
-                self.callbacks.pump()
+                self.core.pump()
                 return
         self.emit(raw, upstream=True, at=at, keep=answer)
 
@@ -324,13 +303,13 @@ class LogWriter:
         stored with them. `at` is the time, where the caller has just looked. With `keep` a changed
         state of the codec is stored without any event too.
         """
-        codec, state = self.codec, self.state
+        codec, state = self.core.codec, self.state
         batch = apply(
             codec,
             self._normalizer,
             raw,
-            self.clock.now() if at is None else at,
-            self.row.id,
+            self.core.clock.now() if at is None else at,
+            self.core.row.id,
             upstream=upstream,
             # What a command changed in the codec goes with it.
             changes=bool(commands),
@@ -349,11 +328,11 @@ class LogWriter:
         if whole:
             concluded, takes = self._follow(entries, changes)
         write = Write(
-            self.row.key,
+            self.core.row.key,
             first,
             len(entries),
             b"\n".join(rows),
-            leg=self.leg.number,
+            leg=self.core.leg.number,
             leg_state=batch.state,
             position=batch.position,
             commands=changes,
@@ -375,7 +354,7 @@ class LogWriter:
             if status != self._status:
                 self._status = status
                 write.state = status  # type: ignore[assignment]
-            if state.about.title != self.row.title:
+            if state.about.title != self.core.row.title:
                 write.title = state.about.title
             if concluded:
                 write.outcome = concluded[-1].outcome.value
@@ -389,9 +368,9 @@ class LogWriter:
         write.done = functools.partial(
             self._written, entries, commands, concluded, stored, snapshot, rests
         )
-        self.journal.submit(write)
+        self.core.journal.submit(write)
         if codec.wake_at is not None:
-            self.callbacks.wake()
+            self.core.wake()
         if upstream and whole:
             self._check_open(batch.state or b"")
         return stored
@@ -403,7 +382,7 @@ class LogWriter:
         them and the aliases that they bring, and add the rows of the commands that they settle."""
         concluded: list[MessageResult] = []
         takes: list[tuple[str, str]] = []
-        state, now, said = self.state, self.at, self.codec.conversation
+        state, now, said = self.state, self.at, self.core.codec.conversation
         for entry in entries:
             event = entry.event
             if event.TYPE in ev.DELTAS:
@@ -416,7 +395,7 @@ class LogWriter:
             over = self._snapshots.hear(event, now)
             concluded += over
             if event.TYPE in metrics.COUNTED:
-                self._counts.hear(event, self.codec.dialect, state, self.outbox, now)
+                self._counts.hear(event, self.core.codec.dialect, state, self.outbox, now)
             if isinstance(event, ev.TurnEnded):
                 self._counts.tell(event, over[0].trace if over else None)
             elif isinstance(event, ev.ThreadStarted):
@@ -432,11 +411,11 @@ class LogWriter:
         if thread.turn is None:
             return
         if len(kept) > STATE_MOST:
-            self.callbacks.broke(too_much_open(f"the {STATE_MOST} bytes that are kept of it"))
+            self.core.broke(too_much_open(f"the {STATE_MOST} bytes that are kept of it"))
         elif len(thread.calls) > 2_000:
             # They are small in what is stored, and each takes some kilobytes of memory in the codec
             # and in every encoder.
-            self.callbacks.broke(too_much_open("2000 calls"))
+            self.core.broke(too_much_open("2000 calls"))
 
     def _written(
         self,
@@ -455,18 +434,18 @@ class LogWriter:
             else:
                 stored.set_exception(error)
                 stored.exception()
-        if self.capture is not None and error is None:
-            self.capture.entries(entries)
+        if self.core.capture is not None and error is None:
+            self.core.capture.entries(entries)
         if error is None:
             if concluded:
                 self._counts.conclude(concluded)
-            if self.spans is not None:
+            if self.core.spans is not None:
                 sent = [row.command_id for row in commands if row.status == "sent"]
                 over = {one.command_id: (one.outcome, one.code) for one in concluded}
-                self.spans.hear(entries, sent, over, self.clock.now())
+                self.core.spans.hear(entries, sent, over, self.core.clock.now())
         if error is not None:
-            self.callbacks.lost()
-        elif entries and not self.scope.closed:
+            self.core.lost()
+        elif entries and not self.core.closed:
             feeds = self.feeds
             feeds.stored_seq = entries[-1].seq
             if self._news is not None:
@@ -474,13 +453,13 @@ class LogWriter:
             for feed in feeds.open.values():
                 feed.publish(entries)
             if snapshot is not None:
-                self.journal.add_snapshot(self.row.key, snapshot)
+                self.core.journal.add_snapshot(self.core.row.key, snapshot)
                 if feeds.behind:
-                    self.scope.start(feeds.keep_up(), "keep snapshots up")
+                    self.core.start(feeds.keep_up(), "keep snapshots up")
             if entries[-1].event.TYPE == "session.ended" and self.state.ended == "deleted":
-                self.callbacks.erased()
+                self.core.erased()
             elif rests:
-                self.callbacks.rested(entries[-1].seq)
+                self.core.rested(entries[-1].seq)
 
     def let_go(self) -> None:
         """Forget sealed values when the turn is over that they were for, and their fate is

@@ -19,7 +19,8 @@ from proxy.base.errors import (
 )
 from proxy.base.metrics import TurnCounts, count_message, expect_messages
 from proxy.base.outcomes import FAILURES
-from proxy.base.rows import BackendBinding, SessionRow
+from proxy.base.rows import BackendBinding
+from proxy.session.core import SessionCore
 from proxy.session.messages import MessageResult
 from proxy.upstream.client import Upstream
 from proxy.upstream.health import Trouble
@@ -33,25 +34,23 @@ _log = logging.getLogger(__name__)
 class TurnObserver(TurnCounts):
     """Counts the turns and messages of one session, and tells of those that fail."""
 
-    __slots__ = ("_leg", "_row", "_upstream")
+    __slots__ = ("_core",)
 
-    def __init__(self, row: SessionRow, leg: BackendBinding, upstream: Upstream) -> None:
+    def __init__(self, core: SessionCore) -> None:
         super().__init__()
-        self._row = row
-        self.rebind(leg, upstream)
+        self._core = core
+        self.rebind()
 
-    def rebind(self, leg: BackendBinding, upstream: Upstream) -> None:
-        """Tell of another backend from now on: that of the session's newest part."""
-        self._leg = leg
-        self._upstream = upstream
-        expect_messages(self._row.route, leg.backend)
+    def rebind(self) -> None:
+        """Show how messages to the backend of the session's newest part may end."""
+        expect_messages(self._core.row.route, self._core.leg.backend)
 
     def conclude(self, messages: Iterable[MessageResult]) -> None:
         """Hear of messages that are over, once that is stored: what is not stored happens again."""
-        row, backend = self._row, self._leg.backend
+        row, backend = self._core.row, self._core.leg.backend
         for _, face, outcome, code, trace in messages:
             count_message(row.route, backend, outcome, code)
-            self._upstream.concluded(outcome, code)
+            self._core.upstream.concluded(outcome, code)
             _log.log(
                 logging.WARNING if outcome in FAILURES else logging.DEBUG,
                 "session `%s`: a message to backend `%s` ended as %s: %s",
@@ -76,10 +75,10 @@ class TurnObserver(TurnCounts):
             code = "no reason was given" if event.error is None else event.error.code
             _log.warning(
                 "session `%s`: a turn of backend `%s` failed: %s",
-                *(self._row.id, self._leg.backend, code),
+                *(self._core.row.id, self._core.leg.backend, code),
                 extra={
-                    "session": self._row.id,
-                    "backend": self._leg.backend,
+                    "session": self._core.row.id,
+                    "backend": self._core.leg.backend,
                     "kind": "turn_failed",
                     **_of(trace),
                 },

@@ -18,18 +18,17 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.backend_names import for_backend
-from adapters.model.base import Call, ClientCodec
+from adapters.model.base import Call
 from adapters.wire.errors import SESSION_LOST, DragomanError, ErrorCode, NotSupported
-from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
 from proxy.base.outcomes import STOP_UNCONFIRMED
 from proxy.base.rows import CommandRow
 from proxy.session.admission import Admission
+from proxy.session.core import SessionCore
 from proxy.session.inbound import InboundReader, may_have_arrived
 from proxy.session.log_writer import LogWriter
 from proxy.session.outbox import Fate, Outbox, OutboxInput
 from proxy.session.settlements import ended, interrupted, refused, unknown, withdrawn
-from proxy.session.task_scope import TaskScope
 
 STOPPED_SECONDS = 5.0
 """How long the end of a turn that was stopped is waited for, before an answer to what it asked is
@@ -69,21 +68,13 @@ class Step(NamedTuple):
 class CommandSender:
     """Carries the inputs of one session to its backend."""
 
-    _: dataclasses.KW_ONLY
-    codec: ClientCodec
+    core: SessionCore
     admission: Admission
-    clock: Clock
-    ids: IdSource
     outbox: Outbox
     log: LogWriter
     inbound: InboundReader
-    scope: TaskScope
     # The messages for which a turn was stopped that could not be declined.
     _stopped_for: set[str] = dataclasses.field(default_factory=set, init=False)
-
-    def rebind(self, codec: ClientCodec) -> None:
-        """Carry what is still to come by another codec."""
-        self.codec = codec
 
     # When.
 
@@ -91,7 +82,7 @@ class CommandSender:
         """Do what is due: send the next message, do the codec's calls, open the backend's
         streams."""
         state, outbox, inbound = self.log.state, self.outbox, self.inbound
-        if self.scope.closed or state.about.ended is not None:
+        if self.core.closed or state.about.ended is not None:
             return
         if outbox.waits_for_something:
             self._send_due()
@@ -101,8 +92,8 @@ class CommandSender:
             if watcher.check(working=self._is_expecting(), owed=owed, stopped=self._is_stopped()):
                 self._end_here()
                 return
-        for call in self.codec.take_calls():
-            self.scope.start(self._run_step(call), call.name)
+        for call in self.core.codec.take_calls():
+            self.core.start(self._run_step(call), call.name)
         inbound.open_streams()
         inbound.wake()
 
@@ -115,7 +106,7 @@ class CommandSender:
         if vain:
             self.log.emit([withdrawn(one.command_id, IN_VAIN) for one in vain])
         self._decline_for_words()
-        if not self.scope.draining and (first := self.outbox.next_message(state)) is not None:
+        if not self.core.draining and (first := self.outbox.next_message(state)) is not None:
             self.outbox.leave(first.command_id)
             self._start(first)
 
@@ -147,7 +138,7 @@ class CommandSender:
     def _stop_for(self, one: OutboxInput) -> None:
         """Stop what runs for a message, or refuse that where nothing stops it."""
         try:
-            self.codec.check(cmd.Interrupt())
+            self.core.codec.check(cmd.Interrupt())
         except NotSupported:
             error = DragomanError(STAYS_ASKED, code=ErrorCode.PAUSED)
             self.log.emit([refused(one.command_id, error)])
@@ -162,7 +153,7 @@ class CommandSender:
         inputs: list[OutboxInput] = []
         state, now = self.log.state, self.log.now()
         for command in commands:
-            name = self.ids.uuid()
+            name = self.core.context.ids.uuid()
             request = getattr(command, "request_id", None)
             events.append(
                 ev.InputAccepted(
@@ -232,7 +223,7 @@ class CommandSender:
         if isinstance(one.command, cmd.Interrupt):
             self.inbound.watcher.watch.lift(lifted=False)
         work = self._send(one.command_id, one.command)
-        self.scope.start(work, f"send {one.command_id}")
+        self.core.start(work, f"send {one.command_id}")
 
     def start(self, inputs: Sequence[OutboxInput]) -> None:
         """Send what does not wait: answers, which were given at once, as one step."""
@@ -245,7 +236,7 @@ class CommandSender:
             watch = self.inbound.watcher.watch
             if (watch.is_stopped or self._is_stopped()) and self._is_newest(answers):
                 watch.lift()
-            self.scope.start(self._send_answers(answers), f"send {next(iter(answers))}")
+            self.core.start(self._send_answers(answers), f"send {next(iter(answers))}")
         for one in inputs:
             if one.command_id not in answers:
                 self._start(one)
@@ -263,12 +254,12 @@ class CommandSender:
             if stopped or one.body is None:
                 return None
             command: cmd.AnyCommand = for_backend(one.command, state)
-        elif self.scope.draining or outbox.next_message(state) is not one:
+        elif self.core.draining or outbox.next_message(state) is not one:
             return None
         else:
             command = one.command
         try:
-            call = self.codec.submit(name, command)
+            call = self.core.codec.submit(name, command)
         except NotSupported:
             # It is refused when it is sent, in sight of everybody.
             return None
@@ -285,7 +276,7 @@ class CommandSender:
         """Do what `leave` returned and what `line_up` did, once it is stored, and what is due."""
         if step is not None and step.call is not None:
             work = self._carry(step.commands, step.call)
-            self.scope.start(work, f"send {next(iter(step.commands))}")
+            self.core.start(work, f"send {next(iter(step.commands))}")
         if inputs:
             self.start(inputs)
         self.pump()
@@ -302,7 +293,7 @@ class CommandSender:
     async def _send(self, command_id: str, command: cmd.AnyCommand) -> None:
         """Carry one accepted command to the backend, at most once."""
         try:
-            call = self.codec.submit(command_id, for_backend(command, self.log.state))
+            call = self.core.codec.submit(command_id, for_backend(command, self.log.state))
         except NotSupported as error:
             self._release([command])
             self.log.hear([refused(command_id, error)])
@@ -331,7 +322,7 @@ class CommandSender:
             try:
                 state = self.log.state
                 theirs = {name: for_backend(one, state) for name, one in answers.items()}
-                call = self.codec.submit_answers(theirs, beside)
+                call = self.core.codec.submit_answers(theirs, beside)
             except NotSupported as error:
                 self._release(answers.values())
                 self.log.hear([refused(command_id, error) for command_id in answers])
@@ -352,13 +343,13 @@ class CommandSender:
         """Return the answers whose requests are open when the interrupts before them have done what
         they do: a backend may take an answer to a request that is over for something that was
         said."""
-        scope, log = self.scope, self.log
+        scope, log = self.core, self.log
         while self.outbox.halting and not scope.closed:
             await log.news().wait()
-        due = self.clock.monotonic() + STOPPED_SECONDS
+        due = self.core.clock.monotonic() + STOPPED_SECONDS
         while not scope.closed and any(log.state.drops(a.request_id) for a in answers.values()):
-            left = due - self.clock.monotonic()
-            if left <= 0 or not await self.clock.wait(log.news(), left):
+            left = due - self.core.clock.monotonic()
+            if left <= 0 or not await self.core.clock.wait(log.news(), left):
                 break
         if scope.closed:
             return {}
@@ -375,14 +366,14 @@ class CommandSender:
         self, answers: Mapping[str, cmd.AnswerInteraction]
     ) -> tuple[str, cmd.SendMessage] | None:
         """Return the next message, if it came with these answers and may go with them."""
-        if self.scope.draining:
+        if self.core.draining:
             return None
         answered = {answer.request_id for answer in answers.values()}
         return self.outbox.said_beside(answered, self.log.state)
 
     async def _send_step(self, commands: Commands, call: Call) -> None:
         """Store that the commands of a call are sent, then do it."""
-        sent = self.outbox.send(commands, self.clock.now())
+        sent = self.outbox.send(commands, self.core.clock.now())
         stored = self.log.emit([], commands=self.outbox.rows(sent))
         await self.log.until_stored(stored)
         try:
@@ -444,7 +435,7 @@ class CommandSender:
                     # That of a request which is over is looked for under no name.
                     with contextlib.suppress(NotSupported):
                         command = for_backend(commands[name], self.log.state)
-                        look = self.codec.recover(name, command)
+                        look = self.core.codec.recover(name, command)
                 if look is not None:
                     text = f"{error.message} It is looked for whether the input arrived."
                     self.log.hear([raw.in_doubt(text, quote=error.quote)])
@@ -469,7 +460,7 @@ class CommandSender:
             if row.status != "accepted":
                 if not self._recover(one):
                     lost.append(one.command_id)
-            elif self.scope.draining and not isinstance(command, cmd.SendMessage):
+            elif self.core.draining and not isinstance(command, cmd.SendMessage):
                 continue
             elif self.outbox.take_up(one):
                 at_once.append(one)
@@ -482,7 +473,7 @@ class CommandSender:
     def _settle_unknown(self, command_ids: Sequence[str]) -> None:
         """Settle commands whose fate nobody can tell; what they answered may be answered again."""
         if command_ids:
-            told = self.codec.unknown(command_ids, self.log.time())
+            told = self.core.codec.unknown(command_ids, self.log.time())
             known = {one.command_id for one in told if isinstance(one, ev.InputSettled)}
             left = [unknown(name, CUT_OFF) for name in command_ids if name not in known]
             self.log.hear([*left, *told], answer=True)
@@ -495,13 +486,13 @@ class CommandSender:
         except NotSupported:
             # What the backend says of its request's id is of another request by now.
             return False
-        call = self.codec.recover(one.command_id, command)
+        call = self.core.codec.recover(one.command_id, command)
         if call is not None:
             one.move(Fate.SOUGHT)
-            self.scope.start(self._look_up(call), f"recover {one.command_id}")
-        elif self.codec.streams():
+            self.core.start(self._look_up(call), f"recover {one.command_id}")
+        elif self.core.codec.streams():
             one.move(Fate.DOUBTED)
-            self.inbound.doubt(one.at + self.clock.steady() - self.clock.now())
+            self.inbound.doubt(one.at + self.core.clock.steady() - self.core.clock.now())
         else:
             return False
         return True
@@ -517,7 +508,7 @@ class CommandSender:
                     self.inbound.respond(call, response)
                     self.pump()
                     return
-            await self.clock.sleep(backoff.next_wait(self.log.time()) / 1000)
+            await self.core.clock.sleep(backoff.next_wait(self.log.time()) / 1000)
         error = UpstreamUnavailable("The backend gives no evidence of the command.", sent=True)
         self.inbound.failed(call, error)
         self.pump()

@@ -30,17 +30,14 @@ from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import parse_json
 from proxy.base import metrics, traces
-from proxy.base.clock import Clock, IdSource
 from proxy.base.errors import JournalCorrupt, JournalError, SessionClosed, reading_back
 from proxy.base.outcomes import SETTLED
 from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, NewSession, SessionRow
-from proxy.base.tasks import Tasks
 from proxy.fanout.hub import Feed
-from proxy.journal.base import Journal
-from proxy.recording.session import SessionCapture
 from proxy.session.accept import CommandAcceptor
 from proxy.session.admission import Admission, Origin
+from proxy.session.core import SessionCore
 from proxy.session.feeds import Feeds
 from proxy.session.inbound import InboundReader
 from proxy.session.log_writer import LogWriter
@@ -48,48 +45,23 @@ from proxy.session.outbound import CommandSender
 from proxy.session.outbox import Outbox
 from proxy.session.snapshots import may_have_one
 from proxy.session.start_times import StartTimes
-from proxy.session.task_scope import SessionCallbacks, TaskScope
-from proxy.telemetry.spans import SessionSpans
 from proxy.upstream.client import Upstream
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SessionContext:
-    """What all sessions of a server have in common. `slots` are for who reads history, `faces` are
-    the settings of the dialects as they are configured."""
-
-    journal: Journal
-    tasks: Tasks
-    clock: Clock
-    ids: IdSource
-    slots: asyncio.Semaphore
-    keep_frames: bool
-    faces: Mapping[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
 class Session:
     """A session in memory. Made by `proxy.sessions.sessions`, which also puts it away.
 
-    `patience` and `silence` are those of its backend, in ms: see `InboundReader`. `broken`,
-    `deleted` and `rested` hear what becomes of it.
+    `broken`, `deleted` and `rested` hear what becomes of it.
     """
 
-    row: SessionRow
-    leg: BackendBinding
-    context: SessionContext
-    _: dataclasses.KW_ONLY
-    codec: ClientCodec
-    upstream: dataclasses.InitVar[Upstream]
+    core: SessionCore
     broken: Callable[[Session], None]
     deleted: dataclasses.InitVar[Callable[[Session], None]]
     rested: dataclasses.InitVar[Callable[[Session, int], None]]
-    patience: dataclasses.InitVar[int | None]
-    silence: dataclasses.InitVar[int]
-    capture: dataclasses.InitVar[SessionCapture | None]
-    spans: dataclasses.InitVar[SessionSpans | None]
+    row: SessionRow = dataclasses.field(init=False)
     id: str = dataclasses.field(init=False)
     """Its public id."""
     state: LogState = dataclasses.field(init=False)
@@ -100,93 +72,40 @@ class Session:
     names: list[str] = dataclasses.field(default_factory=list, init=False)
     """The names that frontends have chosen for it."""
     _loaded: bool = dataclasses.field(default=False, init=False)
-    _callbacks: SessionCallbacks = dataclasses.field(default_factory=SessionCallbacks, init=False)
-    _scope: TaskScope = dataclasses.field(init=False)
     _outbox: Outbox = dataclasses.field(init=False)
     _feeds: Feeds = dataclasses.field(init=False)
     _log: LogWriter = dataclasses.field(init=False)
     _inbound: InboundReader = dataclasses.field(init=False)
-    _admission: Admission = dataclasses.field(init=False)
     _sender: CommandSender = dataclasses.field(init=False)
     _acceptor: CommandAcceptor = dataclasses.field(init=False)
 
     def __post_init__(
         self,
-        upstream: Upstream,
         deleted: Callable[[Session], None],
         rested: Callable[[Session, int], None],
-        patience: int | None,
-        silence: int,
-        capture: SessionCapture | None,
-        spans: SessionSpans | None,
     ) -> None:
-        context, row, leg, codec = self.context, self.row, self.leg, self.codec
-        journal, clock, ids = context.journal, context.clock, context.ids
-        callbacks = self._callbacks
-        self.id = row.id
-        self._scope = scope = TaskScope(row.id, context.tasks, callbacks)
-        self._outbox = Outbox(row.key, codec)
-        self._feeds = Feeds(row, leg, journal=journal, slots=context.slots, settings=context.faces)
-        self._log = LogWriter(
-            row,
-            leg,
-            journal=journal,
-            codec=codec,
-            upstream=upstream,
-            clock=clock,
-            outbox=self._outbox,
-            feeds=self._feeds,
-            scope=scope,
-            callbacks=callbacks,
-            capture=capture,
-            spans=spans,
-        )
-        self.state = self._log.state
-        self._inbound = InboundReader(
-            leg,
-            journal=journal,
-            codec=codec,
-            upstream=upstream,
-            clock=clock,
-            fraction=ids.fraction,
-            log=self._log,
-            scope=scope,
-            callbacks=callbacks,
-            patience=patience,
-            quiet=silence,
-            keep_frames=context.keep_frames,
-        )
-        self._admission = Admission(codec, self._outbox)
-        self._sender = CommandSender(
-            codec=codec,
-            admission=self._admission,
-            clock=clock,
-            ids=ids,
-            outbox=self._outbox,
-            log=self._log,
-            inbound=self._inbound,
-            scope=scope,
-        )
-        self._acceptor = CommandAcceptor(
-            row,
-            journal=journal,
-            clock=clock,
-            ids=ids,
-            admission=self._admission,
-            outbox=self._outbox,
-            log=self._log,
-            sender=self._sender,
-            scope=scope,
-        )
-        callbacks.pump = self._sender.pump
-        callbacks.wake = self._inbound.wake
-        callbacks.broke = self._inbound.give_up
-        callbacks.lost = self._fail
-        callbacks.erased = lambda: deleted(self)
-        callbacks.rested = lambda seq: rested(self, seq)
-        self.used_at = clock.monotonic()
+        core = self.core
+        self.row, self.id = core.row, core.row.id
+        self._outbox = outbox = Outbox(core.row.key, core.codec)
+        self._feeds = Feeds(core)
+        self._log = log = LogWriter(core, outbox, self._feeds)
+        self.state = log.state
+        self._inbound = inbound = InboundReader(core, log)
+        admission = Admission(outbox)
+        self._sender = CommandSender(core, admission, outbox, log, inbound)
+        self._acceptor = CommandAcceptor(core, admission, outbox, log, self._sender)
+        core.pump, core.wake, core.broke = self._sender.pump, inbound.wake, inbound.give_up
+        core.lost = self._fail
+        core.erased = lambda: deleted(self)
+        core.rested = lambda seq: rested(self, seq)
+        self.used_at = core.clock.monotonic()
 
     # What others ask of it.
+
+    @property
+    def leg(self) -> BackendBinding:
+        """Return its newest part, at one backend."""
+        return self.core.leg
 
     @property
     def repairs(self) -> Mapping[Rule, int]:
@@ -231,7 +150,7 @@ class Session:
     @property
     def closed(self) -> bool:
         """Say whether it has left memory."""
-        return self._scope.closed
+        return self.core.closed
 
     @property
     def quiet(self) -> bool:
@@ -242,11 +161,11 @@ class Session:
     @property
     def idle(self) -> bool:
         """Say whether nothing is under way but that somebody may read."""
-        return self._scope.stranded is not None or not (
+        return self.core.stranded is not None or not (
             not self._log.stored
             or self.state.busy
             or self._outbox.busy
-            or self._scope.running - set(self._inbound.streams.values())
+            or self.core.running - set(self._inbound.streams.values())
         )
 
     @property
@@ -290,9 +209,9 @@ class Session:
     def webhook(self, request_id: str) -> str | None:
         """Return the OAuth callback URL of an open sign-in at the backend, or None."""
         open_ = self.state.interactions.get(request_id)
-        if self._scope.stranded or open_ is None:
+        if self.core.stranded or open_ is None:
             return None
-        return self.codec.webhook(open_.native_id)
+        return self.core.codec.webhook(open_.native_id)
 
     def feed(self, dialect: str, thread_id: str = ev.MAIN, form: str = "") -> Feed:
         """Return the frames of a thread in a dialect, and there in a form where one is named.
@@ -340,7 +259,7 @@ class Session:
             self._log.made(event)
         if new.codec is not None:
             self.feed(self.row.dialect)
-        self.used_at = self.context.clock.monotonic()
+        self.used_at = self.core.clock.monotonic()
         origin = Origin(by, self.row.dialect, trace=traces.current.get())
         return await self._acceptor.accept(
             commands, origin, blobs=blobs or {}, submission=submission, first=first, new=new
@@ -355,14 +274,14 @@ class Session:
         self._loaded = True
         key, log = self.row.key, self._log
         if may_have_one(self.row):
-            codecs, _ = await asyncio.gather(self.context.journal.codecs(key), log.begin())
+            codecs, _ = await asyncio.gather(self.core.journal.codecs(key), log.begin())
         else:
-            codecs = await self.context.journal.codecs(key)
+            codecs = await self.core.journal.codecs(key)
         self._feeds.fix(codecs)
         self.state = log.state
         await log.load()
         log.requests.lose(names)
-        rows = await self.context.journal.commands(key)
+        rows = await self.core.journal.commands(key)
         try:
             self._put_back()
             commands = [_command_of(self.id, row) for row in rows]
@@ -378,33 +297,32 @@ class Session:
             JournalCorrupt: its state is damaged, or a later release wrote it.
         """
         with reading_back(f"the state of session `{self.id}` at its backend"):
-            self.codec.restore(self.leg.state, self.leg.position)
+            self.core.codec.restore(self.leg.state, self.leg.position)
 
     def _strand(self, error: JournalError) -> None:
         """Leave the backend alone and take nothing: what is stored of it stays as it is, for a
         release that can read it. The log is whole, and is shown."""
-        self._scope.stranded = error
+        self.core.stranded = error
         metrics.STRANDED.inc()
         _log.error("session `%s` can be read only: %s", self.id, error.whole)
 
     def drain(self) -> None:
         """End all readers and send no further message; what is on its way to the backend goes on,
         and so does what it says."""
-        self._scope.draining = True
+        self.core.draining = True
         self._log.tell_news()
         self._feeds.end()
 
     def close(self) -> None:
         """Stop all that runs, end all readers; what was under way is taken up by the next
         `load`."""
-        self._scope.closed = True
+        self.core.closed = True
         self._log.held.clear()
         self._log.tell_news()
-        self._scope.close()
         self._inbound.close()
         self._feeds.close()
         self._log.close()
-        self._callbacks.cut()
+        self.core.close()
 
     def _fail(self) -> None:
         """Leave memory. The next request loads the session anew."""
@@ -418,7 +336,7 @@ class Session:
         Raises:
             JournalError: they could not be stored.
         """
-        self._scope.check_usable()
+        self.core.check_usable()
         stored = self._log.emit(events)
         await self._log.until_stored(stored)
 
@@ -428,13 +346,13 @@ class Session:
         Raises:
             JournalError: it could not be stored, or the session has left memory.
         """
-        self._scope.check_usable()
-        self.used_at = self.context.clock.monotonic()
+        self.core.check_usable()
+        self.used_at = self.core.clock.monotonic()
         await self._inbound.receive(frame)
         reached = self._log.seq
         while self.last_seq < reached and not self.closed:
             await self._log.news().wait()
-        self._scope.check_usable()
+        self.core.check_usable()
 
     async def settle(self, *, by: str) -> bool:
         """Bring the session to rest whatever its backend says: the turn ends as failed, what it has
@@ -445,7 +363,7 @@ class Session:
             DragomanError: a reset, an archive or the like is on its way.
             JournalError: it could not be stored.
         """
-        self._scope.check_usable()
+        self.core.check_usable()
         if self._outbox.administering:
             text = "A reset, an archive or the like is on its way; it is decided within a minute."
             raise DragomanError(text, code=ErrorCode.BUSY)
@@ -460,7 +378,7 @@ class Session:
         reached = log.seq
         while self.last_seq < reached and not self.closed:
             await log.news().wait()
-        self._scope.check_usable()
+        self.core.check_usable()
         self._sender.pump()
         return True
 
@@ -487,14 +405,12 @@ class Session:
             await self._log.recall(codec, self._log.seq)
             # Something may have begun while the log was read.
             self.check_movable()
-        self.leg = leg
-        self.codec = codec
+        core = self.core
+        core.leg, core.codec, core.upstream = leg, codec, upstream
+        core.patience, core.silence = patience, quiet
         self._outbox.rebind(codec)
-        self._admission.rebind(codec)
-        self._feeds.rebind(leg)
-        self._log.rebind(leg, codec, upstream)
-        self._inbound.rebind(leg, codec, upstream, patience=patience, quiet=quiet)
-        self._sender.rebind(codec)
+        self._log.rebind()
+        self._inbound.rebind()
         stored = self._log.emit([event], new_leg=leg)
         await self._log.until_stored(stored)
         self._sender.pump()
@@ -507,7 +423,7 @@ class Session:
             DragomanError: something is under way.
             JournalError: it has left memory, or only its log can be read.
         """
-        self._scope.check_usable()
+        self.core.check_usable()
         if self.state.ended is not None:
             raise SessionClosed(f"Session `{self.id}` has ended, so nothing of it goes on.")
         if self.state.interactions:
@@ -552,7 +468,7 @@ class Session:
         Raises:
             NotSupported: it cannot.
         """
-        self.codec.check(command)
+        self.core.codec.check(command)
 
     async def withdraw(self, command_id: str, *, by: str) -> None:
         """Take a message out of the queue, so that it never goes to the backend; durable on return.

@@ -12,10 +12,8 @@ import dataclasses
 import logging
 from collections.abc import Iterator
 
-from adapters.model.base import ClientCodec
-from proxy.base.clock import Clock
+from proxy.session.core import SessionCore
 from proxy.session.log_writer import LogWriter
-from proxy.session.task_scope import SessionCallbacks, TaskScope
 from proxy.session.watch import Watch
 from proxy.upstream.client import BackendStream
 
@@ -27,12 +25,8 @@ class Watcher:
     """Watches the turns of one session. `watch` is told what the streams bring."""
 
     watch: Watch
-    _: dataclasses.KW_ONLY
-    codec: ClientCodec
-    clock: Clock
+    core: SessionCore
     log: LogWriter
-    scope: TaskScope
-    callbacks: SessionCallbacks
     _timer: asyncio.Task[None] | None = dataclasses.field(default=None, init=False)
     # The streams that are read, and the threads of those that were broken to ask.
     _open: dict[str, BackendStream] = dataclasses.field(default_factory=dict, init=False)
@@ -99,8 +93,8 @@ class Watcher:
         """Ask the backend how the turn stands."""
         now = self.log.time()
         self.watch.asked(now)
-        _log.info("session `%s`: %s, so its backend is asked", self.scope.name, why)
-        if self.codec.look(now):
+        _log.info("session `%s`: %s, so its backend is asked", self.core.row.id, why)
+        if self.core.codec.look(now):
             self._broken.update(self._open)
             self.stop_streams()
 
@@ -112,12 +106,12 @@ class Watcher:
     def _set_timer(self) -> None:
         due, ends = self.watch.due, self.watch.ends
         due = due if ends is None else min(due, ends)
-        self._timer = self.scope.start_timer(self._until(due), "watch")
+        self._timer = self.core.start_timer(self._until(due), "watch")
 
     async def _until(self, due: int) -> None:
-        await self.clock.sleep(max(due - self.log.time(), 0) / 1000)
+        await self.core.clock.sleep(max(due - self.log.time(), 0) / 1000)
         self._timer = None
-        self.callbacks.pump()
+        self.core.pump()
 
     def close(self) -> None:
         """Let the time pass."""

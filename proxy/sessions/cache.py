@@ -27,7 +27,7 @@ from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import MINTED
 from proxy.recording.recording import Captures
 from proxy.recording.session import SessionCapture
-from proxy.session import Session, SessionContext
+from proxy.session import Session, SessionContext, SessionCore
 from proxy.sessions.backends import Backends
 from proxy.telemetry.tracing import Tracing
 
@@ -287,20 +287,18 @@ class SessionCache:
         if self.tracing is not None:
             names = {"backend": leg.backend, "dialect": backend.dialect}
             spans = self.tracing.of(row.id, row.route, **names)
-        return Session(
+        core = SessionCore(
             row,
             leg,
             self.context,
             codec=self.backends.codec_of(backend, row, leg),
             upstream=upstream,
-            broken=self._lost,
-            deleted=self.deleted,
-            rested=self.rested,
             patience=backend.settings.patience_ms,
             silence=UNASKED_MS if DIALECTS[backend.dialect].receiver else backend.settings.quiet_ms,
             capture=capture,
             spans=spans,
         )
+        return Session(core, self._lost, self.deleted, self.rested)
 
     def admit(self, session: Session, names: Iterable[tuple[str, str]]) -> None:
         """Take a session that is made or loaded among those in memory; `names` are its aliases."""

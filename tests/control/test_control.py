@@ -882,7 +882,7 @@ async def test_a_session_that_is_stuck_is_brought_to_rest(dragoman: Proxied) -> 
     assert (resolved.request_id, resolved.outcome) == (request.request_id, "withdrawn")
     # What waited goes on; this Engine refuses it, as it still waits itself.
     live = await dragoman.session(session)
-    codec: Any = live.codec
+    codec: Any = live.core.codec
     assert codec._s.turn is None
     await until(lambda: live.idle and not live.state.inputs)
     bodies = [got.body for got in dragoman.engine.received if got.route == "execute"]
@@ -919,7 +919,7 @@ async def test_a_session_that_is_being_archived_is_not_settled(dragoman: Proxied
     await dragoman.until_idle(session)
     live = await dragoman.session(session)
     held: Any = SimpleNamespace(
-        _scope=live._scope, _outbox=SimpleNamespace(administering=True), _log=live._log
+        core=live.core, _outbox=SimpleNamespace(administering=True), _log=live._log
     )
     with pytest.raises(DragomanError, match="decided within a minute"):
         await Session.settle(held, by="local")

@@ -32,7 +32,7 @@ from proxy.base.rows import BackendBinding, NewSession, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.fanout.hub import entries_in
 from proxy.journal.base import Write
-from proxy.session import Session, SessionContext, codec_of
+from proxy.session import Session, SessionContext, SessionCore, codec_of
 from proxy.upstream.client import STREAM_TYPES, Load, Take, type_of
 from tests.faults.backends import Kind
 from tests.support.dragoman import KNOWN
@@ -327,7 +327,7 @@ class Inward:
         journal: Any = self.memory
         upstream: Any = self.wire
         self._new = NewSession(row, kind.dialect, named, codec_of("eve", kind.dialect, {}))
-        self.session = Session(
+        core = SessionCore(
             row,
             BackendBinding(1, 0, kind.dialect, named),
             SessionContext(
@@ -341,14 +341,10 @@ class Inward:
             ),
             codec=self.codec,
             upstream=upstream,
-            broken=self.lost.append,
-            deleted=self.lost.append,
-            rested=lambda *_: None,
             patience=None,
             silence=60_000,
-            capture=None,
-            spans=None,
         )
+        self.session = Session(core, self.lost.append, self.lost.append, lambda *_: None)
 
     async def __aenter__(self) -> Inward:
         return self

@@ -78,7 +78,7 @@ async def act(inward: Inward, what: str) -> None:
             name = asked[0].request_id if asked else "nothing"
             await inward.submit(cmd.AnswerInteraction(request_id=name, decision="allow"))
         case "new words":
-            steers = session.codec.abilities["steer"].support is Support.NATIVE
+            steers = session.core.codec.abilities["steer"].support is Support.NATIVE
             await inward.submit(said("and now?", "withdraw" if steers else "queue"))
 
 

@@ -52,7 +52,7 @@ async def frames_of(run: Run, kind: Kind) -> int:
     """How many frames the turn of `SCRIPT` has."""
     house, session, _ = await play(run, kind)
     live = await house.live(session.session_id)
-    return live.codec.frames
+    return live.core.codec.frames
 
 
 @each_asked

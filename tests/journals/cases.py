@@ -65,7 +65,7 @@ def waits(live: Session) -> bool:
 
 def comes_again(live: Session) -> bool:
     """Something is to be tried again."""
-    return pends(live) and live.codec.wake_at is not None
+    return pends(live) and live.core.codec.wake_at is not None
 
 
 def is_over(live: Session) -> bool:

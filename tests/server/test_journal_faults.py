@@ -495,7 +495,7 @@ async def test_a_codec_is_given_times_that_no_step_moves(run: Run, step: int) ->
     await session.read_turn()
     live = await running.live(session.session_id)
     await settled(live)
-    given = times_of(live.codec)
+    given = times_of(live.core.codec)
     clock = running.sessions.clock
     assert isinstance(clock, HurriedClock)
     last = clock.steady()
@@ -590,7 +590,7 @@ async def test_a_start_goes_on_from_the_times_before_it_though_the_clock_was_set
     live = await running.live(session.session_id)
     assert live._log.time() >= row.at
     # The doubt is as old as what was stored says, and not an hour younger or older.
-    given = times_of(live.codec)
+    given = times_of(live.core.codec)
     await until(lambda: bool(given["closed"]))
     assert row.at <= given["closed"][0] < row.at + HOUR_MS
 

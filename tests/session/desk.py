@@ -76,7 +76,7 @@ class Desk:
         self.backend = Backend(can, "there" if known else None)
         codec: Any = self.backend
         self.outbox = Outbox(SESSION, cast(ClientCodec, codec))
-        self.admission = Admission(cast(ClientCodec, codec), self.outbox)
+        self.admission = Admission(self.outbox)
         self.state = LogState()
         self.hear(*events)
         for command, fate in given:

@@ -20,12 +20,16 @@ CALL = Call("stream", Request("GET", "/"), stream=True)
 
 
 def reading(**parts: Any) -> InboundReader:
-    given: dict[str, Any] = dict.fromkeys(
-        ("journal", "codec", "upstream", "clock", "fraction", "log", "scope", "callbacks")
-    )
-    leg: Any = SimpleNamespace(backend="engine")
-    given |= {"patience": None, "quiet": 60_000, "keep_frames": False}
-    return InboundReader(leg, **{**given, **parts})
+    log = parts.pop("log", None)
+    given = {
+        "row": SimpleNamespace(id="s"),
+        "leg": SimpleNamespace(backend="engine"),
+        "context": SimpleNamespace(keep_frames=False, ids=SimpleNamespace(fraction=float)),
+        "patience": None,
+        "silence": 60_000,
+    }
+    core: Any = SimpleNamespace(**{**given, **parts})
+    return InboundReader(core, log)
 
 
 class Frames:
@@ -71,7 +75,7 @@ def listening(codec: Codec, *, closed: bool = False, **parts: Any) -> InboundRea
             state=SimpleNamespace(inputs={}),
             trace=None,
         ),
-        "scope": SimpleNamespace(closed=closed),
+        "closed": closed,
         **parts,
     }
     return reading(codec=codec, **given)
@@ -169,8 +173,8 @@ async def test_time_waits_for_the_disk() -> None:
         clock=SimpleNamespace(sleep=sleep),
         codec=SimpleNamespace(tick=lambda now: seen.append(journal.backlog), wake_at=None),
         log=SimpleNamespace(time=lambda: 1_000, hear=lambda raw: None),
-        scope=SimpleNamespace(closed=False),
-        callbacks=SimpleNamespace(pump=lambda: None),
+        closed=False,
+        pump=lambda: None,
     )
     await late._tick_at(2_000)
     assert slept[0] == 1.0
@@ -218,8 +222,7 @@ async def test_the_newest_reason_counts_when_a_stream_is_given_up(
 
     monkeypatch.setattr(InboundReader, "run", run)
     log = SimpleNamespace(named=nothing, time=lambda: next(times), seq=0, hear=lambda raw: None)
-    scope = SimpleNamespace(closed=False, name="dgs_1")
     clock = SimpleNamespace(now=lambda: 1, sleep=nothing)
-    late = listening(codec, log=log, scope=scope, clock=clock, fraction=float)
+    late = listening(codec, log=log, closed=False, clock=clock)
     await late.follow("main")
     assert reason in codec.given_up

@@ -48,7 +48,8 @@ def test_a_turn_that_failed_is_told_by_its_code_and_the_backend_that_it_was_at(
 ) -> None:
     row: Any = SimpleNamespace(id="dgs_1", owner="me", route="r")
     upstream: Any = Upstream()
-    observer = TurnObserver(row, leg("old"), upstream)
+    core: Any = SimpleNamespace(row=row, leg=leg("old"), upstream=upstream)
+    observer = TurnObserver(core)
     for event in (
         ended(),
         ended("child-1"),
@@ -56,7 +57,8 @@ def test_a_turn_that_failed_is_told_by_its_code_and_the_backend_that_it_was_at(
         ended(code=None),
     ):
         observer.tell(event, TRACE)
-    observer.rebind(leg("new"), upstream)
+    core.leg = leg("new")
+    observer.rebind()
     observer.tell(ended(), None)
     assert [one.getMessage() for one in caplog.records] == [
         "session `dgs_1`: a turn of backend `old` failed: x",

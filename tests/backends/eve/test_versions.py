@@ -71,7 +71,7 @@ async def test_a_stream_of_a_later_eve_is_a_turn_that_has_failed(
     turn = await session.read_turn()
     assert READ in str(turn.records)
     live = await house.live(session.session_id)
-    await until(lambda: live.last_seq > 0 and live.codec.streams() == ())
+    await until(lambda: live.last_seq > 0 and live.core.codec.streams() == ())
     await settled(live)
     log = await house.log(session.session_id)
     (report,) = [e for e in log if isinstance(e, ev.ErrorReported)]

@@ -108,15 +108,15 @@ async def test_a_message_that_is_refused_for_now_waits_over_a_crash(
     session = (await house.client().create())["id"]
     live = await house.live(session)
     await live.submit([message("hello", "queue")], by="ann", face="eve")
-    await until(lambda: live.codec.wake_at is not None)
-    due = live.codec.wake_at
+    await until(lambda: live.core.codec.wake_at is not None)
+    due = live.core.codec.wake_at
     # No event tells of it, and it is stored all the same.
     async with asyncio.timeout(SOON_S):
         while b'"waits":true' not in await stored_state(house, session):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.002)
     await house.restart()
     live = await house.live(session)
-    assert live.codec.wake_at == due
+    assert live.core.codec.wake_at == due
     await until(lambda: live.idle)
     assert len(house.posts()) == 2
     assert await settled(house, session) == ["taken"]

@@ -25,7 +25,7 @@ def text(words: str) -> list[dict[str, str]]:
 
 
 def talk_of(house: HermAndEngine, live: Session) -> ScriptedHermSession:
-    there = live.codec.native_id
+    there = live.core.codec.native_id
     assert there is not None
     return house.herm.talks[there]
 

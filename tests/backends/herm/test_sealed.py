@@ -161,7 +161,7 @@ async def test_the_echo_of_a_value_that_went_to_the_backend_directly_is_not_kept
     await client.say(session, "script: secret")
     live = await house.live(session)
     await until(lambda: asks(live))
-    there = live.codec.native_id
+    there = live.core.codec.native_id
     assert there is not None
     (request,) = house.herm.talks[there].pending
     answer = {"type": "user.secret_result", "request_id": request, "value": "correct-horse"}
@@ -190,7 +190,7 @@ async def test_a_sealed_answer_that_cannot_be_carried_is_forgotten_and_may_be_gi
         raise NotSupported("not now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(live.codec, "submit", refuse)
+        patched.setattr(live.core.codec, "submit", refuse)
         await client.post(session, answer)
         await until(lambda: _idle(live))
     await client.post(session, answer)

@@ -485,7 +485,7 @@ async def test_a_session_that_is_made_while_the_server_stops_sends_no_further_me
     await sessions.drain(0.01)
     journal.told.set()
     session = await making
-    assert session._scope.draining
+    assert session.core.draining
     assert not session.closed
 
 
