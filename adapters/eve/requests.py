@@ -538,7 +538,7 @@ def _input_responses(members: _Json) -> tuple[InputResponse, ...]:
             not isinstance(entry, dict)
             or entry.keys() - {"requestId", "optionId", "text"}
             or "requestId" not in entry
-            or not all(isinstance(member, str) for member in entry.values())
+            or {*map(type, entry.values())} != {str}
         ):
             _refuse(
                 "Expected every 'inputResponses' entry to match the HITL response schema: "
@@ -925,7 +925,11 @@ def to_command(
     if request.kind in SEALED_KINDS:
         return _declined(response, request)
     offered = offered_options(request)
-    chosen = next((option for option in offered if option.id == response.option_id), None)
+    chosen: Option | None = None
+    for option in offered:
+        if option.id == response.option_id:
+            chosen = option
+            break
     if chosen is None and response.option_id is not None:
         chosen = _approval_word(response.option_id, request, offered)
     if request.kind in ("approval", "limit", "authorization"):

@@ -1553,7 +1553,7 @@ def _flat(content: tuple[Any, ...] | None) -> str:
             kind = block.media_type or "image/*"
             lines.append(f"[file: {block.name or kind} ({kind})]")
         else:
-            lines.append(ev.text_of((block,)))
+            lines.append(block.text if isinstance(block, ev.Text) else ev.text_of((block,)))
     return "\n".join(lines)
 
 
@@ -1570,7 +1570,8 @@ def _parts(content: tuple[Any, ...] | None, form: str) -> list[dict[str, Any]]:
                 part["url"] = block.ref.url
             parts.append(part)
         else:
-            parts.append({"type": "text", "text": ev.text_of((block,))})
+            text = block.text if isinstance(block, ev.Text) else ev.text_of((block,))
+            parts.append({"type": "text", "text": text})
     return parts
 
 

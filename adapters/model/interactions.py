@@ -226,6 +226,7 @@ def _decide_approval(
         if decision == "allow":
             raise _refused(request, "is either allowed or skipped")
         decision = "deny"
+    goes: Scope | None = None
     if chosen:
         decided, goes = decision_of(chosen[0])
         if decision is not None and decided not in (None, decision):
@@ -237,7 +238,7 @@ def _decide_approval(
         own = option_for(request, decision, scope)
         deciding = [o.id for o in request.options or () if decision_of(o)[0] == decision]
         if own is not None:
-            chosen = [own]
+            chosen, goes = [own], decision_of(own)[1]
         elif deciding:
             why = f"allows only with an option that goes further: {_list(deciding)}"
             raise _refused(request, why)
@@ -245,7 +246,7 @@ def _decide_approval(
         raise _refused(request, "is answered with allow or deny")
     if chosen:
         # An option without a scope goes no further than once.
-        scope = decision_of(chosen[0])[1] or (None if scope is None else "once")
+        scope = goes or (None if scope is None else "once")
     return answer.model_copy(
         update={
             "decision": decision,

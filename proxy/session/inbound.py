@@ -78,14 +78,14 @@ class InboundReader:
 
     # Answers.
 
-    async def answer(self, call: Call) -> Response:
+    def answer(self, call: Call) -> Coroutine[Any, Any, Response]:
         """Do a call and return its whole answer.
 
         Raises:
             UpstreamError: there is none.
         """
         load = functools.partial(self._files, call)
-        return await self.core.upstream.call(call, load, self._trace(call))
+        return self.core.upstream.call(call, load, self._trace(call))
 
     def _trace(self, call: Call) -> str | None:
         """Return the `traceparent` of the input that a call carries, or asks for; of others that of

@@ -95,7 +95,8 @@ class CommandSender:
         for call in self.core.codec.take_calls():
             self.core.start(self._run_step(call), call.name)
         inbound.open_streams()
-        inbound.wake()
+        if self.core.codec.wake_at is not None:
+            inbound.wake()
 
     def _send_due(self) -> None:
         """Send what waits and may go now."""
@@ -182,7 +183,7 @@ class CommandSender:
     def _is_expecting(self) -> bool:
         """Say whether the backend has something to tell: a turn runs, or one is owed."""
         state = self.log.state
-        turn = state.thread(ev.MAIN).turn
+        turn = state.threads[ev.MAIN].turn
         if turn is not None and turn.paused_on is not None:
             # Of a person where something is asked; of a task else.
             return not state.waiting_on(ev.MAIN) or state.is_answered(ev.MAIN)

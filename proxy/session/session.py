@@ -7,8 +7,7 @@ the face promised, whatever the backend would do by itself.
 
 This is the facade that the rest of the proxy uses. Its modules, each of which knows only those
 after it: `accept`, `outbound`, `inbound`, `log_writer`, `snapshots`, `feeds`, `admission`,
-`outbox`. What a module tells those above it goes through
-`task_scope.SessionCallbacks`.
+`outbox`, `core`. What a module tells those above it goes through `core`.
 
 Why one module: it is the facade, with a method for each thing that others ask of a session.
 """

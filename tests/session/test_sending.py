@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from adapters.model import events as ev
 from proxy.session.outbound import CommandSender
 
 
@@ -29,7 +30,7 @@ def test_the_backend_is_expected_to_say_something_unless_a_person_is(
 ) -> None:
     turn = None if paused_on == "none" else SimpleNamespace(paused_on=paused_on)
     state = SimpleNamespace(
-        thread=lambda _: SimpleNamespace(turn=turn),
+        threads={ev.MAIN: SimpleNamespace(turn=turn)},
         waiting_on=lambda _: asked,
         is_answered=lambda _: answered,
     )
