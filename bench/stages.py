@@ -40,7 +40,7 @@ from adapters.model.commands import SendMessage
 from adapters.model.events import Entry, Event, Text
 from adapters.model.normalizer import Normalizer
 from adapters.offline.replay import ReplayClient, ReplayScript, script_of
-from adapters.registry import DELTAS
+from adapters.registry import deltas
 from adapters.wire.framing.sse import SseFrame, SseParser
 from bench.origin import Connection, Origin, Turn
 from bench.wire import ChunkedBody
@@ -158,7 +158,7 @@ def _encode(entries: list[Entry]) -> list[list[Frame]]:
 def _record(pieces: list[bytes], entries: list[Entry]) -> int:
     """Make the lines of a capture: of the backend's bytes, of as many for a frontend, of the
     log."""
-    redactor = Redactor(b"salt", DELTAS)
+    redactor = Redactor(b"salt", deltas())
     size = 0
     given: list[Record] = []
     for exchange, side in ((1, "backend"), (2, "frontend")):

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from adapters.captures import Capture, CapturedRequest, CapturedResponse, read_capture
 from adapters.captures.redact import Redactor
 from adapters.offline.captured_log import log_of
-from adapters.registry import DELTAS, DIALECTS
+from adapters.registry import DIALECTS, deltas
 from proxy import cli
 from proxy.recording import background as background_module
 from proxy.recording import captures as files_of
@@ -73,7 +73,7 @@ class House:
         naming = captured.naming
         self.files = Files(self.folder, dialect, self._now)
         self.recorder = Recorder(
-            self.upstream, self.direct, naming, self.files, Redactor(b"salt", DELTAS), self._now
+            self.upstream, self.direct, naming, self.files, Redactor(b"salt", deltas()), self._now
         )
         front = web.Application(client_max_size=0)
         front.router.add_route("*", "/{path:.*}", self.recorder.handle)

@@ -182,7 +182,6 @@ FACE: Face = Face(
     clients=(Neighbour(title="an AI SDK UI page (`useChat`)", body=_is_chat),),
     refuse=_refuse,
     serve=lambda settings, _: settings,
-    shaped_by=(wire.ASK_TOOL,),
     forms={"": {}, wire.OLD: {wire.RELEASE: wire.OLD}},
     routes=(
         *_routes("", ""),

@@ -64,7 +64,7 @@ class BadCapture(DragomanError):
 
 
 class _CaptureLine(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class CaptureHead(_CaptureLine):
@@ -212,7 +212,8 @@ _RECORD: TypeAdapter[Any] = TypeAdapter(
         | CapturedFrame
         | MissingRecords,
         Field(discriminator="type"),
-    ]
+    ],
+    config=ConfigDict(defer_build=True),
 )
 
 

@@ -361,7 +361,6 @@ FACE = Face(
     clients=(Neighbour(title="an eve client", body=_is_follow_up),),
     refuse=_refuse,
     serve=_serve,
-    shaped_by=("form", "token_rotation"),
     forms={form: {"form": form} for form in ("all", "tokens", "newest")},
     child_streams=True,
     routes=(

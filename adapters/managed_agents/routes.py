@@ -297,7 +297,6 @@ def _is_ours(body: Mapping[str, Any]) -> bool:
 FACE: Face = Face(
     framing="sse",
     refuse=_refuse,
-    shaped_by=(ASK_TOOL,),
     trace_header="request-id",
     clients=(
         Neighbour(

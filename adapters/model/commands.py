@@ -234,7 +234,9 @@ AnyCommand = (
 COMMAND_TYPES: dict[str, type[Command]] = {cls.TYPE: cls for cls in AnyCommand.__args__}
 """Every command by its name."""
 
-_ADAPTER: TypeAdapter[AnyCommand] = TypeAdapter(Annotated[AnyCommand, Field(discriminator="type")])
+_ADAPTER: TypeAdapter[AnyCommand] = TypeAdapter(
+    Annotated[AnyCommand, Field(discriminator="type")], config=ConfigDict(defer_build=True)
+)
 
 
 def members_of(value: JsonObject) -> JsonObject:

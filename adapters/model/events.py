@@ -33,7 +33,9 @@ JsonObject = dict[str, Any]
 class Model(BaseModel):
     """A frozen value without unknown fields: what is unknown belongs into `extra`, on purpose."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="constants", defer_build=True
+    )
 
 
 class NativeRef(Model):
@@ -772,7 +774,7 @@ _QUOTING = frozenset(
 """The types of the events that may have a quote."""
 
 _ADAPTER: TypeAdapter[CanonicalEvent] = TypeAdapter(
-    Annotated[CanonicalEvent, Field(discriminator="type")]
+    Annotated[CanonicalEvent, Field(discriminator="type")], config=ConfigDict(defer_build=True)
 )
 
 

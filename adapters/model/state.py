@@ -19,11 +19,10 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from adapters.model import events as ev
 from adapters.model.base import shape_of
 from adapters.model.session_info import SessionInfo
+from adapters.model.stored import adapter_of
 
 
 class Turn(enum.StrEnum):
@@ -374,12 +373,13 @@ class LogState:
                 if block is not None:
                     # One long text is written many times as fast as its pieces.
                     block.joined()
-        return _ADAPTER.dump_json(self)
+        return adapter_of(LogState).dump_json(self)
 
     @classmethod
     def restore(cls, snapshot: bytes) -> LogState:
         """Return the state that `snapshot` gave."""
-        return _ADAPTER.validate_json(snapshot)
+        found: LogState = adapter_of(LogState).validate_json(snapshot)
+        return found
 
     def apply_entry(self, entry: ev.Entry) -> None:
         """Take the next entry of the log.
@@ -732,8 +732,6 @@ _APPLY: dict[str, Callable[[LogState, Thread, Any], None]] = {
     ev.InteractionResolved.TYPE: LogState._interaction_resolved,
     ev.ThreadEnded.TYPE: LogState._thread_ended,
 }
-
-_ADAPTER = TypeAdapter(LogState)
 
 SNAPSHOT_SHAPE = shape_of(
     ev.Event.state_version,

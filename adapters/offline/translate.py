@@ -121,12 +121,12 @@ class Source(Protocol):
 
 def readable_dialects() -> list[str]:
     """Return the dialects whose bodies can be read; `canonical` logs can be as well."""
-    return [name for name, known in DIALECTS.items() if known.client is not None]
+    return [name for name, known in DIALECTS.items() if known.has_client]
 
 
 def writable_dialects() -> list[str]:
     """Return the dialects that a log can be written in; `canonical` logs can be as well."""
-    return [name for name, known in DIALECTS.items() if known.encoder is not None]
+    return [name for name, known in DIALECTS.items() if known.has_face]
 
 
 def make_source(dialect: str, options: TranslateOptions) -> Source:
@@ -138,7 +138,7 @@ def make_source(dialect: str, options: TranslateOptions) -> Source:
     if dialect == CANONICAL:
         return _CanonicalSource(options)
     known = DIALECTS[dialect]
-    if known.client is None:
+    if not known.has_client:
         raise NotSupported(f"{known.no_backends or f'`{dialect}` cannot be read yet'}.")
     return _RecordedSource(dialect, options)
 

@@ -16,13 +16,14 @@ from proxy.app import deliveries, health, metrics
 from proxy.app.entrance import enter, prepared
 from proxy.base.errors import ConfigError
 from proxy.config.settings import ListenerSettings
-from proxy.control import api, control
+from proxy.control import api, routes
 from proxy.control.demo import Demo
 from proxy.control.demo import add_routes as add_demo
 from proxy.entry.keys import LISTENER_FACE, LISTENER_ROUTE, SESSIONS
 from proxy.entry.origins import add_origins
 from proxy.faces import addresses
-from proxy.faces.table import add_astray, add_face
+from proxy.faces.misdirected import load_faces
+from proxy.faces.table import add_dialect, add_face
 from proxy.http.malformed import NO_HTTP
 from proxy.sessions.sessions import Sessions
 from proxy.ui import ui
@@ -46,7 +47,7 @@ def create_app(sessions: Sessions, demo: Demo | None = None) -> web.Application:
     app = _base(sessions)
     health.add_routes(app)
     metrics.add_routes(app)
-    control.add_routes(app)
+    routes.add_routes(app)
     if demo is not None:
         add_demo(app, demo)
     for path in ("/api", "/api/{tail:.*}"):
@@ -56,8 +57,7 @@ def create_app(sessions: Sessions, demo: Demo | None = None) -> web.Application:
         ui.add_routes(app)
     deliveries.add_routes(app)
     for dialect in faces():
-        add_face(app, dialect, f"/as/{dialect}/to/{{route}}")
-        add_astray(app, dialect, f"/as/{dialect}")
+        add_dialect(app, dialect)
     app.router.add_route("*", "/{tail:.*}", api.guarded(_nothing))
     return app
 
@@ -81,10 +81,13 @@ def create_listener(sessions: Sessions, listener: ListenerSettings) -> web.Appli
 async def _below_api(request: web.Request) -> web.StreamResponse:
     """Answer what is not of the control API: frontends have paths below `/api` too."""
     ours = request.path.startswith("/api/v1/")
-    if not ours and (error := addresses.of_a_frontend(request)) is not None:
-        raise error
-    return await control.unknown(request)
+    if not ours:
+        await load_faces()
+        if (error := addresses.of_a_frontend(request)) is not None:
+            raise error
+    return await routes.unknown(request)
 
 
 async def _nothing(request: web.Request) -> web.StreamResponse:
+    await load_faces()
     raise addresses.nothing(request)

@@ -24,6 +24,7 @@ from proxy.config.settings import (
 )
 from proxy.http.auth import Key
 from proxy.recording.recording import Captures
+from proxy.sessions.backends import load_dialects
 from proxy.sessions.sessions import Sessions
 
 _RELOADED = frozenset({"log", "keys", "backends", "routes", "capture"})
@@ -67,7 +68,7 @@ async def reload(sessions: Sessions, read: Callable[[], Settings]) -> None:
     """Take the configuration that `read` returns, as far as it can change while the server runs;
     the log says what changed, or why nothing did."""
     try:
-        found = await asyncio.to_thread(read)
+        found = await asyncio.to_thread(lambda: load_dialects(read()))
         await sessions.backends.compare(sessions.journal, found)
         # From here to the end of `_use` nobody else works: no session begins in between.
         folder = None if sessions.captures is None else sessions.captures.dir

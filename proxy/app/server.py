@@ -28,7 +28,7 @@ from proxy.http.connections import runner_of
 from proxy.journal import open_journal
 from proxy.migration.shadowing import ShadowDriver
 from proxy.recording.recording import Captures
-from proxy.sessions.backends import Backends
+from proxy.sessions.backends import Backends, load_dialects
 from proxy.sessions.sessions import ATTACH_PAGE, Sessions
 from proxy.telemetry.tracing import open_tracing
 from proxy.upstream.backend_check import warn
@@ -59,6 +59,7 @@ async def opened_sessions(
         ConfigError: the folder for captures cannot be made, or spans cannot be sent.
     """
     clock = clock or Clock()
+    load_dialects(settings)
     tracing = open_tracing(clock.monotonic) if settings.otel.enabled else None
     journal = open_journal(
         settings.journal.url,

@@ -135,6 +135,7 @@ class _IncomingSession:
         if self._already:
             return
         self._check_owner_and_route()
+        await asyncio.to_thread(self._import_encoders)
         self._check_backends()
         await self._check_names()
         if not self._wishes.dry_run:
@@ -161,6 +162,11 @@ class _IncomingSession:
         if here.last_seq != self._head.entries:
             raise _refused(f"Session `{row.id}` is here already, and has gone on since.")
         return True
+
+    def _import_encoders(self) -> None:
+        for shown in self._head.codecs:
+            if (known := DIALECTS.get(shown.dialect)) is not None:
+                known.load("encoder")
 
     def _check_owner_and_route(self) -> None:
         settings, row = self._settings, self._row

@@ -57,7 +57,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
 """All that `/metrics` shows."""
 
-BACKENDS = tuple(name for name, dialect in DIALECTS.items() if dialect.client is not None)
+BACKENDS = tuple(name for name, dialect in DIALECTS.items() if dialect.has_client)
 """The dialects of backends."""
 
 COUNTED = frozenset(

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from proxy import __version__
+from proxy.base.process import no_collector
 
 _COMMANDS = {
     "answer": ("interactions", "answer", "Answer what an agent waits for."),
@@ -59,7 +60,8 @@ class CommandGroup(click.Group):
     def loaded(self, name: str) -> click.Command:
         """Return a command as it is run."""
         module, attribute, _ = self._table[name]
-        command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        with no_collector():
+            command = getattr(importlib.import_module(f".{module}", __package__), attribute)
         assert isinstance(command, click.Command)
         return command
 

@@ -48,7 +48,7 @@ class BackendArgument:
 
 def built() -> list[str]:
     """Return the dialects that have backends."""
-    return [name for name, known in DIALECTS.items() if known.client is not None]
+    return [name for name, known in DIALECTS.items() if known.has_client]
 
 
 class BackendParamType(click.ParamType[BackendArgument]):

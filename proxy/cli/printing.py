@@ -11,39 +11,13 @@ from typing import Any, NoReturn
 
 import click
 import orjson
-from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
 from proxy.base.clock import Clock
 
 JsonObject = dict[str, Any]
 
-_COLOURS = {
-    "running": "green",
-    "paused": "yellow",
-    "ended": "dim",
-    "deleted": "red",
-    "expired": "dim",
-    "ok": "green",
-    "failed": "red",
-}
-"""The colours of states on a terminal."""
-
-
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 """The units of times, and their seconds."""
-
-_FREE = frozenset({"title", "prompt", "details"})
-_PROSE = _FREE | {
-    *("consequence", "examples", "found", "goes over", "how or why", "status", "what", "why"),
-}
-"""The columns whose words may be broken, and all whose cells may have several lines."""
-
-_GAP = 2
-"""Blanks between columns."""
 
 
 def fail(message: str, *, status: int = 1, code: str | None = None) -> NoReturn:
@@ -131,88 +105,20 @@ def print_rows(
         for row in cells:
             click.echo("\t".join(row))
     elif rows:
-        _print_table(list(columns), cells, list(spare), heading=heading)
+        from proxy.cli import tables
 
-
-def _print_table(
-    columns: list[str], cells: list[list[str]], spare: list[str], *, heading: bool
-) -> None:
-    """Print a table as wide as the terminal; where its words do not fit, each row as a block."""
-    console = Console()
-    while (widths := _widths(columns, cells, console.width)) is None and spare:
-        at = columns.index(spare.pop(0))
-        columns, cells = _without(columns, at), [_without(row, at) for row in cells]
-    if widths is None:
-        for number, row in enumerate(cells):
-            if number:
-                console.print()
-            _print_block(console, columns, row)
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=heading)
-    for column, width in zip(columns, widths, strict=True):
-        table.add_column(column, overflow="fold", width=width)
-    for row in cells:
-        table.add_row(*map(_styled, columns, row))
-    console.print(table)
-
-
-def _without(values: list[str], at: int) -> list[str]:
-    return values[:at] + values[at + 1 :]
-
-
-def _widths(columns: list[str], cells: list[list[str]], room: int) -> list[int] | None:
-    """Return how wide each column is, or None: then there is no room.
-
-    Only prose has several lines. Words are whole, since they may be ids, but for those of titles
-    and the like.
-    """
-    least, most = [], []
-    for column, *values in zip(columns, *cells, strict=True):
-        whole = max(map(cell_len, (column, *values)))
-        words = max((cell_len(word) for value in values for word in value.split()), default=0)
-        # A column of prose may become so narrow.
-        fewest = 20 if column in _FREE else max(words, 20)
-        least.append(min(whole, fewest) if column in _PROSE else whole)
-        most.append(whole)
-    free = room - sum(least) - _GAP * (len(columns) - 1)
-    if free < 0:
-        return None
-    for at, (given, wanted) in enumerate(zip(least, most, strict=True)):
-        more = min(free, wanted - given)
-        least[at] += more
-        free -= more
-    return least
+        tables.print_table(list(columns), cells, list(spare), heading=heading)
 
 
 def print_pairs(pairs: Sequence[tuple[str, object]]) -> None:
     """Print names and values, on a terminal without those that are empty."""
     if on_terminal():
         names, values = [name for name, _ in pairs], [cell(value) for _, value in pairs]
-        _print_block(Console(), names, values)
+        from proxy.cli import tables
+
+        tables.print_block(names, values)
     else:
         print_rows((), pairs)
-
-
-def _print_block(console: Console, names: list[str], values: list[str]) -> None:
-    """Print names and values below each other."""
-    width = max(map(cell_len, names)) + _GAP
-    for name, value in zip(names, values, strict=True):
-        if not value:
-            continue
-        if max(map(cell_len, value.split()), default=0) > console.width - width:
-            # A word is longer than a line. The terminal breaks it, and it is copied as one piece.
-            console.print(Text(f"{name:<{width}}{value}"), soft_wrap=True)
-            continue
-        line = Table(box=None, pad_edge=False, show_header=False)
-        line.add_column(width=width - _GAP, style="bold")
-        line.add_column(overflow="fold", max_width=console.width - width)
-        line.add_row(name, _styled(name, value))
-        console.print(line)
-
-
-def _styled(column: str, value: str) -> Text:
-    """Return a cell as text: rich would take square brackets for its markup."""
-    return Text(value, style=_COLOURS.get(value, "") if column in {"state", "status"} else "")
 
 
 def print_json(answer: JsonObject) -> None:
@@ -223,6 +129,9 @@ def print_json(answer: JsonObject) -> None:
 @contextlib.contextmanager
 def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
     """Give what takes the progress of a long work; it is gone from the terminal afterwards."""
+    from rich.console import Console
+    from rich.progress import Progress
+
     with Progress(console=Console(stderr=True), transient=True, disable=not shown) as bar:
         task = bar.add_task("", total=None)
 
@@ -242,7 +151,6 @@ def print_lines(lines: Sequence[str]) -> None:
     if not on_terminal():
         click.echo("\n".join(lines))
         return
-    console = Console()
-    for line in lines:
-        style = {"-": "red", "+": "green", ">": "bold"}.get(line[:1], "")
-        console.print(Text(line, style=style), soft_wrap=True)
+    from proxy.cli import tables
+
+    tables.print_lines(lines)

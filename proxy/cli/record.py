@@ -10,7 +10,7 @@ import click
 
 from adapters.captures.redact import Redactor
 from adapters.captures.secrets import BadPattern
-from adapters.registry import DELTAS, DIALECTS
+from adapters.registry import DIALECTS, deltas
 from proxy.cli.printing import fail
 from proxy.cli.running import announce, listening, run_server
 from proxy.config.settings import wrong_url
@@ -77,7 +77,7 @@ def record(
     unchanged, and into one capture for each session, with marks in the place of credentials.
     """
     try:
-        redactor = Redactor(secrets.token_bytes(16), DELTAS, keys, patterns)
+        redactor = Redactor(secrets.token_bytes(16), deltas(), keys, patterns)
     except BadPattern as error:
         raise click.UsageError(f"--redact-pattern: {error}.") from None
 

@@ -62,7 +62,7 @@ class _Speed(click.ParamType[float]):
 )
 @click.option(
     "--dialect",
-    type=click.Choice([name for name, one in DIALECTS.items() if one.client is not None]),
+    type=click.Choice([name for name, one in DIALECTS.items() if one.has_client]),
     help="The dialect of that backend.",
 )
 @click.option(

@@ -15,6 +15,7 @@ import click
 from adapters.registry import DIALECTS
 from proxy.base import logs
 from proxy.base.errors import ConfigError
+from proxy.base.process import no_collector
 from proxy.cli import printing
 from proxy.cli.backends import BackendArgument, backend_option
 from proxy.cli.printing import clean, fail
@@ -92,7 +93,8 @@ def _serve_settings(
     settings: Settings, stop: asyncio.Event, read: Callable[[], Settings]
 ) -> Coroutine[Any, Any, None]:
     # Imported here: `health` needs no server, and starts sooner without it.
-    from proxy.app import server
+    with no_collector():
+        from proxy.app import server
 
     def ready(url: str) -> None:
         announce(url)
@@ -114,7 +116,7 @@ def base_urls(url: str, routes: Sequence[str]) -> list[str]:
     if not routes:
         return []
     route = routes[0] if len(routes) == 1 else "ROUTE"
-    faces = [name for name, known in DIALECTS.items() if known.face is not None]
+    faces = [name for name, known in DIALECTS.items() if known.has_face]
     width = max(map(len, faces))
     lines = [f"  {name:<{width}} frontends: {url}/as/{name}/to/{route}" for name in faces]
     if len(routes) > 1:

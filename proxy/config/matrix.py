@@ -52,7 +52,7 @@ def side_of(dialect: str) -> Side:
 
 def backends() -> list[str]:
     """Return the dialects that are driven, in the order of the registry."""
-    return [name for name, dialect in DIALECTS.items() if dialect.client is not None]
+    return [name for name, dialect in DIALECTS.items() if dialect.has_client]
 
 
 def load_numbers() -> dict[str, Any]:

@@ -227,7 +227,7 @@ def _built(only: Only) -> list[str]:
     return [
         name
         for name, known in DIALECTS.items()
-        if (known.encoder if only == "frontends" else known.client) is not None
+        if (known.has_face if only == "frontends" else known.has_client)
     ]
 
 
@@ -437,7 +437,7 @@ class BackendSettings(Table):
         problems: list[tuple[Place, str]] = []
         if why := wrong_url(self.url, self.dialect):
             problems.append((("url",), why))
-        if self.adopt != "never" and DIALECTS[self.dialect].receiver is None:
+        if self.adopt != "never" and not DIALECTS[self.dialect].has_receiver:
             why = "sessions that existed before cannot be adopted yet: write `never`"
             problems.append((("adopt",), why))
         for dialect in DIALECTS.values():
@@ -772,8 +772,8 @@ def _undriven(settings: Settings) -> Iterator[tuple[Place, str]]:
 def _unowned_deliveries(settings: Settings) -> Iterator[tuple[Place, str]]:
     """Yield the backends that call us and whose sessions would be nobody's, or anybody's."""
     for at, backend in enumerate(settings.backends):
-        receiver = DIALECTS[backend.dialect].receiver
-        if receiver is None:
+        known = DIALECTS[backend.dialect]
+        if not known.has_receiver:
             continue
         owner = backend.owner
         if not settings.keys:
@@ -792,7 +792,7 @@ def _unowned_deliveries(settings: Settings) -> Iterator[tuple[Place, str]]:
         if backend.auth is None:
             why = (
                 "is missing: other machines reach this server, so deliveries must be signed; write "
-                f'`auth = {{ header = "{receiver.signature}", env = "VARIABLE" }}`'
+                f'`auth = {{ header = "{known.key_header}", env = "VARIABLE" }}`'
             )
             yield ("backends", at, "auth"), why
 

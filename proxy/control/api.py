@@ -53,6 +53,12 @@ MOST = 10 * PAGE
 TURNS = web.AppKey("turns", RoundRobin)
 """The turns of those who read logs."""
 
+PACKING = web.AppKey("packing", asyncio.Semaphore)
+"""What bounds the archives that are made at a time."""
+
+READING = web.AppKey("reading", asyncio.Semaphore)
+"""What bounds the files that are read at a time."""
+
 STATUS: dict[ErrorCode, int] = {
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.FORBIDDEN: 403,
@@ -90,7 +96,7 @@ STATUS: dict[ErrorCode, int] = {
 class ApiModel(BaseModel):
     """A JSON body of this API; unknown members are refused."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Failure(ApiModel):

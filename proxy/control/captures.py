@@ -30,13 +30,14 @@ from adapters.offline.compare.difference import Comparison, compare
 from adapters.offline.raw_sides import differences_json, raw_sides
 from adapters.offline.session_logs import FileForm, SessionLog, Unreadable, read_log
 from adapters.offline.translate import TranslateOptions, make_frames, readable_dialects
-from adapters.registry import DELTAS, DIALECTS, faces
+from adapters.registry import DIALECTS, deltas, faces
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json
 from proxy import __version__
 from proxy.base.rows import BackendBinding, SessionRow
 from proxy.config.settings import Settings
 from proxy.control.api import (
+    READING,
     TURNS,
     VERSION,
     ApiModel,
@@ -62,8 +63,6 @@ PAGE = 500
 
 MOST = 10 * PAGE
 """Events on the longest page, frames beside them that gave none, and differences of an answer."""
-
-READING = web.AppKey("reading", asyncio.Semaphore)
 
 _log = logging.getLogger(__name__)
 
@@ -182,7 +181,7 @@ def _redactor(settings: Settings) -> Redactor:
     """Return what finds secrets, as in captures of this server."""
     given = settings.capture
     keys, patterns = ((), ()) if given is None else (given.redact_keys, given.redact_patterns)
-    redactor = Redactor(secrets.token_bytes(16), DELTAS, keys, patterns)
+    redactor = Redactor(secrets.token_bytes(16), deltas(), keys, patterns)
     for secret in settings.secrets():
         redactor.hide(secret)
     return redactor
@@ -599,7 +598,7 @@ def test_the_recorded_session(
 '''
 """The test: the command says what was recorded until there is a frontend that does."""
 
-_SERVED = tuple(name for name in faces() if DIALECTS[name].client is not None)
+_SERVED = tuple(name for name in faces() if DIALECTS[name].has_client)
 """The dialects that are served to frontends, and that the command speaks as one."""
 
 

@@ -24,7 +24,6 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from aiohttp import web
 from pydantic import BaseModel, Field, SecretStr
@@ -44,11 +43,11 @@ from proxy.archives.packing import pack
 from proxy.archives.unpacking import ImportResult, Wishes, lines_of, unpack
 from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, SessionRow
-from proxy.base.turns import RoundRobin
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
 from proxy.control import captures, checks, dialects, listing, translation
 from proxy.control.api import (
     MOST,
+    PACKING,
     PAGE,
     TURNS,
     VERSION,
@@ -76,7 +75,6 @@ from proxy.control.api import (
     yes,
 )
 from proxy.control.demo import DEMO
-from proxy.control.legs import LEGS
 from proxy.control.listing import SessionOut, SessionsOut, page_of, row_out
 from proxy.entry.entry import read, read_pieces, read_submission, takes
 from proxy.entry.keys import SESSIONS
@@ -95,8 +93,6 @@ from proxy.session import Session, StartTimes
 from proxy.sessions.backends import Backends
 from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.sessions.sessions import Sessions
-
-PACKING = web.AppKey("packing", asyncio.Semaphore)
 
 _log = logging.getLogger(__name__)
 
@@ -1264,14 +1260,14 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 @functools.cache
-def _document() -> bytes:
-    # It takes long to make: nobody who asks may let all others wait for that again.
+def document_json() -> bytes:
+    """Return the OpenAPI document. It takes long to make: it is made once, off the loop."""
     return format_json(openapi())
 
 
 async def document(request: web.Request) -> web.StreamResponse:
     """Return the OpenAPI document; it is open to everybody."""
-    return web.Response(body=_document(), content_type="application/json")
+    return web.Response(body=document_json(), content_type="application/json")
 
 
 async def unknown(request: web.Request) -> web.StreamResponse:
@@ -1291,17 +1287,9 @@ async def unknown(request: web.Request) -> web.StreamResponse:
     )
 
 
-def add_routes(app: web.Application) -> None:
-    """Add the control API."""
-    # Readers have turns of their own: no frontend waits behind them.
-    app[TURNS] = RoundRobin(4)
-    # An archive is made of a session that is read through first.
-    app[PACKING] = asyncio.Semaphore(2)
-    app[LEGS] = WeakKeyDictionary()
-    # A file takes as long as it is large, and memory besides.
-    app[captures.READING] = asyncio.Semaphore(1)
-    _document()
+def add_routes(router: web.UrlDispatcher) -> None:
+    """Add the routes of the control API."""
     for endpoint in ENDPOINTS:
         path = f"/api/v1{endpoint.path}"
-        app.router.add_route(endpoint.method, path, guarded(endpoint.handler))
-    app.router.add_route("GET", "/api/v1/openapi.json", guarded(document))
+        router.add_route(endpoint.method, path, guarded(endpoint.handler))
+    router.add_route("GET", "/api/v1/openapi.json", guarded(document))

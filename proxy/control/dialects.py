@@ -161,7 +161,8 @@ def _response(request: web.Request, answer: StaticAnswer) -> web.Response:
 async def list_dialects(request: web.Request) -> web.StreamResponse:
     """List the dialects."""
     principal_of(request)
-    return _response(request, _dialects())
+    # The first time all faces are imported.
+    return _response(request, await asyncio.to_thread(_dialects))
 
 
 @functools.cache

@@ -82,7 +82,7 @@ async def translated_frames(request: web.Request) -> web.StreamResponse:
     if known is None:
         text = f"There is no dialect `{dialect[:80]}`; served are: {', '.join(faces())}."
         raise DragomanError(text, code=ErrorCode.NOT_FOUND)
-    if known.face is None:
+    if not known.has_face:
         why = known.no_frontends or f"`{dialect}` is not served yet"
         raise NotSupported(f"{why}; served are: {', '.join(faces())}.")
     if thread_id not in session.state.threads:
@@ -92,6 +92,8 @@ async def translated_frames(request: web.Request) -> web.StreamResponse:
             text = f"Session `{session.id}` has no thread `{thread_id[:80]}`."
             raise DragomanError(text, code=ErrorCode.NOT_FOUND)
     after, limit = integer(request, "after", 0) or 0, limit_of(request)
+    # It may be asked for in a dialect that no frontend has asked for.
+    await asyncio.to_thread(known.load, "face", "encoder")
     look = EncodedRange(session, session.feed_outside(dialect, thread_id), after, limit)
     work = look.encode(request.app[SESSIONS].journal)
     async with aclosing(request.app[TURNS].of(work)) as pieces:
@@ -100,7 +102,7 @@ async def translated_frames(request: web.Request) -> web.StreamResponse:
     return json_response(
         TranslatedFramesOut(
             dialect=dialect,
-            framing=known.face.framing,
+            framing=faces()[dialect].framing,
             frames=look.frames,
             next=look.reached if after < look.reached < session.last_seq else None,
         )

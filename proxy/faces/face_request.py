@@ -33,7 +33,7 @@ from proxy.base.rows import SessionRow
 from proxy.config.settings import BackendSettings, Settings
 from proxy.entry.entry import entered, open_route, routes_shown
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS
-from proxy.faces.misdirected import of_body, of_path
+from proxy.faces.misdirected import load_faces, of_body, of_path
 from proxy.faces.turn_clients import TurnClients
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
@@ -152,6 +152,7 @@ class FaceRequest:
     principal: Principal = dataclasses.field(default=NOBODY, init=False)
     """Who asks."""
     _feed: Feed | None = dataclasses.field(default=None, init=False)
+    _refused: bytes | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
         http = self.http
@@ -235,20 +236,26 @@ class FaceRequest:
         return found.session.feed(self.at.dialect, found.thread, name)
 
     def parse(self, body: bytes) -> Any:
-        """Return what a body says; of one that is refused it is told whose it is, if that shows.
+        """Return what a body says.
 
         Raises:
-            DragomanError: the face refuses it.
+            DragomanError: the face refuses it, see `explain`.
         """
         act = self.route.does
         assert isinstance(act, Submit)
         assert act.body is not None
         try:
             return act.body.parse(body, self.incoming)
-        except ClientProtocolError as error:
-            if (elsewhere := of_body(self.http, self.at.dialect, body)) is not None:
-                error.add(elsewhere)
+        except ClientProtocolError:
+            self._refused = body
             raise
+
+    async def explain(self, error: ClientProtocolError) -> None:
+        """Say in the error with which a body is refused whose it is, if that shows."""
+        if self._refused is not None:
+            await load_faces()
+            if (elsewhere := of_body(self.http, self.at.dialect, self._refused)) is not None:
+                error.add(elsewhere)
 
     async def view(
         self, found: Match, *, shown: bool = False, tell: bool = False

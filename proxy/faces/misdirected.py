@@ -6,6 +6,7 @@ where none serves it. How clients are known, each face declares (`Face.clients`)
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from aiohttp import web
 from adapters.contract.faces import Face, Neighbour
 from adapters.contract.faces.misdirected import at_base, fitting, known
 from adapters.contract.faces.neighbours import OPENAI
-from adapters.registry import faces
+from adapters.registry import DIALECTS, faces
 from adapters.wire.jsonvalue import JsonError, parse_json
 from proxy.entry.entry import routes_shown
 from proxy.entry.keys import LISTENER_ROUTE
@@ -55,9 +56,16 @@ def _is_route(face: Face, path: str, *, most: int) -> bool:
     return path.count("/") > most and bool(fitting(asked, path))
 
 
+async def load_faces() -> None:
+    """Import the faces that nobody has asked for yet, off the loop: of what is wrong for one, any
+    other may know what it is."""
+    if not all(DIALECTS[name].is_loaded("face") for name in faces()):
+        await asyncio.to_thread(lambda: [*faces().values()])
+
+
 def of_body(request: web.Request, own: str, data: bytes) -> str | None:
     """Return a sentence about a body that the face of the dialect `own` refuses, None where it
-    does not show whose it is."""
+    does not show whose it is. The faces are loaded."""
     body: Any = None
     if len(data) <= 2**20:
         with contextlib.suppress(JsonError):

@@ -21,6 +21,7 @@ from adapters.contract.faces import (
 from adapters.model import events as ev
 from adapters.model.commands import AnyCommand, SendMessage
 from adapters.offline.moves.history import HistoryWriter
+from adapters.wire.errors import ClientProtocolError
 from proxy.base.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.rows import AliasKind, SessionRow
@@ -68,13 +69,18 @@ async def _read(request: FaceRequest, act: Submit[Any, Any]) -> Submission | Non
     """Read the body of a request; return what identifies the request, if its repeats are known."""
     if act.body is None:
         return None
-    if act.repeats:
-        request.said, submission = await read_submission(request.http, request.parse)
-        if act.names is not None:
-            submission.name(act.names(request.incoming, request.said))
-        return submission
-    request.said = await read(request.http, request.parse)
-    return None
+    submission = None
+    try:
+        if act.repeats:
+            request.said, submission = await read_submission(request.http, request.parse)
+        else:
+            request.said = await read(request.http, request.parse)
+    except ClientProtocolError as error:
+        await request.explain(error)
+        raise
+    if submission is not None and act.names is not None:
+        submission.name(act.names(request.incoming, request.said))
+    return submission
 
 
 async def _answered(

@@ -28,6 +28,7 @@ from adapters.contract.faces import (
     TurnBody,
 )
 from adapters.model.base import Response
+from adapters.registry import faces
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import traces
 from proxy.entry.entry import Handler, check_head, takes, tell_quote, to_web
@@ -35,8 +36,10 @@ from proxy.entry.keys import FACE, SESSIONS, SHOWN_IN
 from proxy.faces.addresses import astray_routes, base_routes
 from proxy.faces.face_request import FaceRequest, ServedFace
 from proxy.faces.forward import pass_on
+from proxy.faces.misdirected import load_faces
 from proxy.faces.stream import follow, list_sessions, read_log, tell, waiting
 from proxy.faces.submit import say
+from proxy.http.lazy_routes import LazyRoutes
 
 _DOES: Mapping[type, Callable[[FaceRequest], Awaitable[web.StreamResponse]]] = {
     Static: tell,
@@ -51,9 +54,24 @@ _DOES: Mapping[type, Callable[[FaceRequest], Awaitable[web.StreamResponse]]] = {
 _log = logging.getLogger(__name__)
 
 
-def add_face(app: web.Application, dialect: str, prefix: str) -> None:
-    """Add the routes of a dialect's face below `prefix`, which may name the `{route}`."""
-    at = ServedFace(app, dialect)
+def add_dialect(app: web.Application, dialect: str) -> None:
+    """Add all that is below `/as/{dialect}`: its face is imported at the first request, since many
+    a server has frontends of one dialect only."""
+    start = f"/as/{dialect}"
+
+    def add(router: web.UrlDispatcher) -> None:
+        add_face(app, dialect, f"{start}/to/{{route}}", router)
+        add_astray(app, dialect, start, router)
+
+    app.router.register_resource(LazyRoutes(start, lambda: faces()[dialect], add))
+
+
+def add_face(
+    app: web.Application, dialect: str, prefix: str, router: web.UrlDispatcher | None = None
+) -> None:
+    """Add the routes of a dialect's face below `prefix`, which may name the `{route}`; to the
+    router of the application, unless another one is given."""
+    at, router = ServedFace(app, dialect), app.router if router is None else router
     methods: dict[str, list[str]] = {}
     others: list[Route] = []
     # The root of a listener has no address without its slash.
@@ -65,14 +83,14 @@ def add_face(app: web.Application, dialect: str, prefix: str) -> None:
         methods.setdefault(route.path, []).append(route.method)
         handler = _handler(at, route)
         if route.head:
-            app.router.add_get(f"{prefix}{route.path}", handler)
+            router.add_get(f"{prefix}{route.path}", handler)
         else:
-            app.router.add_route(route.method, f"{prefix}{route.path}", handler)
+            router.add_route(route.method, f"{prefix}{route.path}", handler)
     pages, refusals = base_routes(dialect, at.face, keys=bool(app[SESSIONS].keys), paths=paths)
     for route in pages:
-        app.router.add_get(f"{prefix}{route.path}", _handler(at, route))
+        router.add_get(f"{prefix}{route.path}", _handler(at, route))
     for route in (*refusals, *_wrong_methods(at.face, methods), *others):
-        app.router.add_route("*", f"{prefix}{route.path}", _handler(at, route))
+        router.add_route("*", f"{prefix}{route.path}", _handler(at, route))
 
 
 def _with_base(routes: Sequence[Route], paths: Sequence[str]) -> Iterator[Route]:
@@ -84,11 +102,11 @@ def _with_base(routes: Sequence[Route], paths: Sequence[str]) -> Iterator[Route]
             yield route
 
 
-def add_astray(app: web.Application, dialect: str, start: str) -> None:
+def add_astray(app: web.Application, dialect: str, start: str, router: web.UrlDispatcher) -> None:
     """Say below `start` what an address of the face lacks that has no route in it."""
     at = ServedFace(app, dialect)
     for route in astray_routes(dialect, at.face):
-        app.router.add_route("*", f"{start}{route.path}", _handler(at, route))
+        router.add_route("*", f"{start}{route.path}", _handler(at, route))
 
 
 def _wrong_methods(face: Face, methods: Mapping[str, list[str]]) -> list[Route]:
@@ -124,6 +142,9 @@ def _handler(at: ServedFace, route: Route) -> Handler:
         try:
             check_head(http)
             request.admit()
+            if route.method == "*":
+                # What is wrong with a request is told by what other faces take.
+                await load_faces()
             if not streams or not request.entered:
                 return await do(request)
             with request.sessions.quotas.held(request.owner, "streams"):

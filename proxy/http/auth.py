@@ -25,7 +25,7 @@ from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.config.settings import LOCAL, SHADOWS, KeySettings, RouteSettings, Settings
 
-_OWN_HEADERS = [known.key_header for known in DIALECTS.values() if known.face and known.key_header]
+_OWN_HEADERS = [one.key_header for one in DIALECTS.values() if one.has_face and one.key_header]
 _KEY_HEADERS = tuple(dict.fromkeys(("x-api-key", *_OWN_HEADERS)))
 
 HOW_A_KEY_IS_SENT = " or ".join(

@@ -32,7 +32,7 @@ MOST_EXAMPLES = 50
 class ReportModel(BaseModel):
     """A part of the report."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class DifferingOut(ReportModel):

@@ -19,7 +19,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from adapters.captures.redact import Redactor
-from adapters.registry import DELTAS
+from adapters.registry import deltas
 from proxy.base import traces
 from proxy.base.errors import ConfigError
 from proxy.base.rows import SessionRow
@@ -200,7 +200,7 @@ class Captures:
             row.id,
             dialect,
             now=self.now,
-            redactor=Redactor(self._salt, DELTAS, settings.redact_keys, settings.redact_patterns),
+            redactor=Redactor(self._salt, deltas(), settings.redact_keys, settings.redact_patterns),
             left=left,
             first=None if first is None else first.of,
         )

@@ -54,6 +54,14 @@ def _auth(backend: BackendSettings) -> dict[str, str]:
     return {} if credential is None else {credential.header: credential.value}
 
 
+def load_dialects(settings: Settings) -> Settings:
+    """Import what drives the configured backends, which may take some tens of milliseconds for
+    each dialect; return the same settings."""
+    for backend in settings.backends:
+        DIALECTS[backend.dialect].load("client", "receiver", "probe")
+    return settings
+
+
 def _silence(backend: BackendSettings) -> float:
     return backend.settings.silence_seconds or DIALECTS[backend.dialect].silence_seconds
 
@@ -189,7 +197,7 @@ class Backends:
         """Return the connections to a backend."""
         upstream = self._upstreams.get(backend.name)
         if upstream is None:
-            receives = DIALECTS[backend.dialect].receiver is not None
+            receives = DIALECTS[backend.dialect].has_receiver
             make = Mailbox if receives else Upstream
             upstream = self._upstreams[backend.name] = make(
                 self.http,
@@ -205,7 +213,7 @@ class Backends:
         """Return what is wrong with each backend that cannot be used, or that did not do what it
         was last asked for, by its name. Those of a dialect that cannot be driven count for nothing:
         no session goes there."""
-        driven = [one for one in self.settings.backends if DIALECTS[one.dialect].client]
+        driven = [one for one in self.settings.backends if DIALECTS[one.dialect].has_client]
         found = await asyncio.gather(*map(self.readiness.check, driven))
         down = {one.name: one.failed[1].kind for one in found if one.failed is not None}
         failing = [one.name for one in driven if self.health[one.name].failing is not None]

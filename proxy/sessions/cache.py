@@ -283,6 +283,7 @@ class SessionCache:
         if capture is not None and not leg.number:
             # Of a session that has moved the log is recorded, and what frontends see.
             upstream = upstream.recorded(capture)
+        receives = DIALECTS[backend.dialect].has_receiver
         spans = None
         if self.tracing is not None:
             names = {"backend": leg.backend, "dialect": backend.dialect}
@@ -294,7 +295,7 @@ class SessionCache:
             codec=self.backends.codec_of(backend, row, leg),
             upstream=upstream,
             patience=backend.settings.patience_ms,
-            silence=UNASKED_MS if DIALECTS[backend.dialect].receiver else backend.settings.quiet_ms,
+            silence=UNASKED_MS if receives else backend.settings.quiet_ms,
             capture=capture,
             spans=spans,
         )

@@ -82,7 +82,7 @@ class SessionFactory:
         row = self._new_row(wanted)
         shadow = self.backends.shadow_of(wanted.route)
         codec = None
-        if DIALECTS[wanted.dialect].encoder is not None:
+        if DIALECTS[wanted.dialect].has_face:
             # Else a backend began it, in a dialect that no frontend speaks.
             codec = codec_of(wanted.dialect, backend.name, self.faces.get(wanted.dialect, {}))
         if native_id is None and DIALECTS[backend.dialect].chosen_names:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.registry import faces
+from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import metrics, traces
 from proxy.base.clock import Clock, IdSource
@@ -93,8 +93,9 @@ class Sessions:
         self.quotas = Quotas(settings.limits, clock.monotonic)
         self.slots = asyncio.Semaphore(WORK_AT_ONCE)
         self.faces = {
-            name: {key: settings.face(name)[key] for key in face.shaped_by}
-            for name, face in faces().items()
+            name: {key: settings.face(name)[key] for key in known.shaped_by}
+            for name, known in DIALECTS.items()
+            if known.has_face
         }
         context = SessionContext(
             journal=journal,

@@ -224,7 +224,7 @@ async def run_demo(
     async with contextlib.AsyncExitStack() as stack:
         backends = []
         for dialect, create in BACKENDS.items():
-            if DIALECTS[dialect].client is None:
+            if not DIALECTS[dialect].has_client:
                 continue
             url = await stack.enter_async_context(_backend(create(ScriptedOptions())))
             backend: dict[str, Any] = {"name": dialect, "dialect": dialect, "url": url}

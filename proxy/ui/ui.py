@@ -19,6 +19,7 @@ from adapters import registry
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.control.api import guarded
+from proxy.http.lazy_routes import LazyRoutes
 
 UI = "/ui/"
 
@@ -110,8 +111,11 @@ async def _to_page(_: web.Request) -> web.StreamResponse:
 
 
 def add_routes(app: web.Application) -> None:
-    """Add the page."""
-    files()
-    app.router.add_get("/ui", guarded(_to_page))
-    app.router.add_get(UI, guarded(_file))
-    app.router.add_get(f"{UI}{{file:.+}}", guarded(_file))
+    """Add the page, whose files are read and compressed when it is first asked for."""
+
+    def add(router: web.UrlDispatcher) -> None:
+        router.add_get("/ui", guarded(_to_page))
+        router.add_get(UI, guarded(_file))
+        router.add_get(f"{UI}{{file:.+}}", guarded(_file))
+
+    app.router.register_resource(LazyRoutes("/ui", files, add))

@@ -162,7 +162,7 @@ class _BackendCheck:
 
     async def run(self) -> CheckResult:
         backend = self.backend
-        if DIALECTS[backend.dialect].receiver is not None:
+        if DIALECTS[backend.dialect].has_receiver:
             return self._calls_us()
         probe = DIALECTS[backend.dialect].probe
         first = REACH if probe is None else probe.first.call

@@ -25,7 +25,7 @@ from adapters.captures import held_bodies as held_module
 from adapters.captures.redact import Redactor as AnyRedactor
 from adapters.captures.secrets import BadPattern
 from adapters.captures.secrets import deltas as deltas_module
-from adapters.registry import DELTAS
+from adapters.registry import deltas
 from tests.support.each import each
 
 KEY = "sk-live-4f9Kq2Zr8Tn1Vb6Xc3Md"
@@ -39,7 +39,7 @@ Of = Literal["request", "response"]
 
 def Redactor(salt: bytes, keys: Sequence[str] = (), patterns: Sequence[str] = ()) -> AnyRedactor:
     """Make one that knows the deltas of all dialects."""
-    return AnyRedactor(salt, DELTAS, keys, patterns)
+    return AnyRedactor(salt, deltas(), keys, patterns)
 
 
 def asked(number: int = 1, target: str = "/x", headers: Any = JSON) -> CapturedRequest:

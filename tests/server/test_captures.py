@@ -21,8 +21,8 @@ from adapters.captures.redact import Redactor
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.offline.captured_log import log_of
-from adapters.registry import DELTAS
 from adapters.registry import DIALECTS as KNOWN
+from adapters.registry import deltas
 from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseParser
 from proxy.app.server import opened_sessions
@@ -90,7 +90,7 @@ def pieces(exchange: CapturedExchange) -> list[bytes]:
 
 
 def recorded(kept: Files, dialect: str) -> SessionCapture:
-    redactor = Redactor(b"s", DELTAS)
+    redactor = Redactor(b"s", deltas())
     return SessionCapture(kept, CaptureThread(), "s", dialect, now=lambda: 1.0, redactor=redactor)
 
 

@@ -286,7 +286,6 @@ class Face:
     refuse: Callable[[RequestFailure], Response]
     framing: Literal["sse", "ndjson"]
     serve: Callable[[Mapping[str, Any], bool], Any] | None = None
-    shaped_by: Sequence[str] = ()
     wrong_method: Callable[[Incoming, Sequence[str]], Response] | None = None
     reads_while_stopping: bool = True
     noun: str = "session"

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -27,7 +27,9 @@ from adapters.wire.jsonvalue import format_json
 
 M = TypeVar("M", bound=ev.Model)
 
-_CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(tuple[ev.Content, ...])
+_CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(
+    tuple[ev.Content, ...], config=ConfigDict(defer_build=True)
+)
 
 
 @dataclasses.dataclass(slots=True)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -31,7 +31,9 @@ from adapters.wire.errors import DragomanError, NotSupported, cut
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import format_json
 
-_CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(tuple[ev.Content, ...])
+_CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(
+    tuple[ev.Content, ...], config=ConfigDict(defer_build=True)
+)
 
 _KEPT_HERE = Ability(Support.EMULATED, "kept here")
 _NOT_THERE = Ability(Support.IMPOSSIBLE, "the capture has none")
