@@ -261,7 +261,7 @@ async def read_once(path: Path, session_id: str) -> None:
     async with started(path) as house:
         session = await house.sessions.get(session_id, owner=None, route=None)
         for face in FACES:
-            await session.feed(face).catch_up()
+            await session.feeds.get(face).catch_up()
 
 
 # Cursors.
@@ -371,7 +371,7 @@ async def entries_in(house: House, session_id: str) -> AsyncIterator[ev.Entry]:
 async def encoded(house: House, session_id: str, face: str) -> AsyncIterator[tuple[int, bytes]]:
     """Yield cursor and bytes of every frame of a session, encoded from the begin of its log."""
     session = await house.sessions.get(session_id, owner=None, route=None)
-    encoder = session._feeds.encoders(face, ev.MAIN)()
+    encoder = session.feeds.encoders(face, ev.MAIN)()
     async for entry in entries_in(house, session_id):
         for frame in encoder.feed(entry):
             yield frame.cursor, frame.data
@@ -395,7 +395,7 @@ class Truth:
         draw = random.Random(session_id)
         session = await house.sessions.get(session_id, owner=None, route=None)
         for face in FACES:
-            feed = session.feed(face)
+            feed = session.feeds.get(face)
             await feed.catch_up()
             end = self.ends[face] = feed.next_cursor
             begin = max(end - 1 - MOST_MS if face == "engine" else 1, 1)
@@ -408,7 +408,7 @@ class Truth:
                         # The place of an input, which a stream does not show.
                         break
                     found[lasts[len(found)]] = data
-        encoder = session._feeds.encoders("herm", ev.MAIN)()
+        encoder = session.feeds.encoders("herm", ev.MAIN)()
         assert isinstance(encoder, HermEncoder)
         async for entry in entries_in(house, session_id):
             for made in encoder.envelopes(entry):
@@ -619,7 +619,7 @@ async def replay(folder: Path, count: int, report: Report, *, timed: bool) -> No
     for face in FACES:
         async with started(path) as house:
             session = await house.sessions.get("dgs_whole", owner=None, route=None)
-            feed = session.feed(face)
+            feed = session.feeds.get(face)
             await feed.catch_up()
             frames = size = 0
             began = time.perf_counter()

@@ -230,7 +230,7 @@ async def _clients(path: Path, ids: Sequence[str], draw: random.Random) -> list[
             face = FACES[number % len(FACES)]
             # Who comes back has been there before: that leaves snapshots.
             session = await house.sessions.get(session_id, owner=None, route=None)
-            await session.feed(face).catch_up()
+            await session.feeds.get(face).catch_up()
             frames = [
                 (cursor, data)
                 async for cursor, data in encoded(house, session_id, face)

@@ -530,7 +530,7 @@ async def test_who_leaves_stops_nothing_by_default(stoppable: Proxied) -> None:
     async with asked(ann, ""):
         pass
     session = await stoppable.sessions.get("c1", owner="ann", route="engine")
-    await until(lambda: session.readers == 0)
+    await until(lambda: session.feeds.readers == 0)
     await goes_on(stoppable, ann)
 
 
@@ -550,8 +550,8 @@ async def test_a_repeat_that_leaves_stops_nothing(stoppable: Proxied) -> None:
     async with asked(ann) as turn:
         session = await stoppable.sessions.get("c1", owner="ann", route="engine")
         async with asked(ann):
-            assert session.readers == 2
-        await until(lambda: session.readers == 1)
+            assert session.feeds.readers == 2
+        await until(lambda: session.feeds.readers == 1)
         await goes_on(stoppable, ann)
         assert lines(await turn.text())[-1]["type"] == "over"
 
@@ -584,9 +584,9 @@ async def test_who_leaves_while_another_message_has_the_turn_stops_nothing(
         waiting = thread("script: approve", "later")
         async with asyncio.timeout(SOON_S), ann.stream("?stops&queue", json=waiting) as queued:
             assert queued.status == 200
-            await until(lambda: session.readers == 2)
+            await until(lambda: session.feeds.readers == 2)
             queued.close()
-        await until(lambda: session.readers == 1)
+        await until(lambda: session.feeds.readers == 1)
         await goes_on_after(stoppable, ann)
     assert await outcomes(stoppable) == ["completed"] * 2
 

@@ -117,7 +117,7 @@ async def test_the_first_frame_does_not_wait_behind_one_that_shows_nothing(path:
     )
     async with started(path) as house:
         live = await house.sessions.get("dgs_long", owner=None, route=None)
-        feed = live.feed("herm")
+        feed = live.feeds.get("herm")
         await feed.catch_up()
         pieces = []
         async for piece in feed.read(frames[hidden][0]):
@@ -136,7 +136,7 @@ async def listed(path: Path) -> list[dict[str, Any]]:
     kept: dict[int, Any] = {}
     async with started(path) as house:
         live = await house.sessions.get("dgs_long", owner=None, route=None)
-        encoder = live.feed("herm").make_encoder()
+        encoder = live.feeds.get("herm").make_encoder()
         assert isinstance(encoder, HermEncoder)
         async for chunk in house.journal.scan(live.row.key):
             for entry in entries_of(chunk.body, "dgs_long"):
@@ -266,7 +266,7 @@ async def test_nothing_of_it_scans_a_table(path: Path) -> None:
             house.journal._readers.put(reader)
         live = await house.sessions.get("dgs_long", owner=None, route=None)
         for cursor in CURSORS.values():
-            feed = live.feed(cursor.face)
+            feed = live.feeds.get(cursor.face)
             await feed.catch_up()
             end = feed.next_cursor
             await first_frame(house, cursor, "dgs_long", end - 3300, end)
@@ -314,7 +314,7 @@ async def say_a_long_block(path: Path) -> None:
                 assert stored is not None
                 await stored
                 for face in FACES:
-                    await live.feed(face).catch_up()
+                    await live.feeds.get(face).catch_up()
                 # A disk that is slower than we make snapshots would drop some.
                 await until(lambda: waiting(house) < SNAPSHOTS_WAITING_BYTES // 2)
 
@@ -336,7 +336,7 @@ async def test_in_a_long_block_a_cursor_costs_no_more_rows(long_block: Path, nam
             # With an open turn the state is loaded at the start, with the text of its block.
             live = await house.sessions.get("dgs_long", owner=None, route=None)
             assert live.state.busy
-            feed = live.feed(cursor.face)
+            feed = live.feeds.get(cursor.face)
             await feed.catch_up()
             end = feed.next_cursor
         async with started(long_block) as house:
@@ -420,7 +420,7 @@ async def test_a_session_keeps_the_form_in_which_it_was_first_read(small: Path) 
     async with started(small) as house:
         # `all` is configured.
         live = await house.sessions.get("dgs_long", owner=None, route=None)
-        assert live.settings_of("eve")["form"] == "newest"
+        assert live.feeds.settings_of("eve")["form"] == "newest"
         path = STREAM.format("dgs_long", "startIndex=0&follow=0")
         async with house.http.get(house.base + path) as response:
             version = response.headers["x-eve-stream-version"]
@@ -471,7 +471,7 @@ async def test_a_session_stays_with_the_version_it_was_first_read_in(
     async with started(small) as house:
         assert [frame async for frame in encoded(house, "dgs_long", "herm")] == frames
         live = await house.sessions.get("dgs_long", owner=None, route=None)
-        feed = live.feed("herm")
+        feed = live.feeds.get("herm")
         await feed.catch_up()
         # What is said next, and the snapshots, are of the older version too.
         assert type(feed.encoder) is HermEncoder

@@ -754,7 +754,7 @@ class SessionMachine(RuleBasedStateMachine):
             return
         model = Model(made.id, made.row.key, self.talks[made.id])
         for name in FACES:
-            model.encoders[name] = made._feeds.encoders(name, ev.MAIN)()
+            model.encoders[name] = made.feeds.encoders(name, ev.MAIN)()
             model.shown[name] = []
         self.models.append(model)
         await self.rest()
@@ -978,7 +978,7 @@ class SessionMachine(RuleBasedStateMachine):
                 work = write_stream(
                     cast(web.Request, wire),
                     cast(web.StreamResponse, wire),
-                    live.feed(reader.dialect),
+                    live.feeds.get(reader.dialect),
                     reader.start,
                     PLAN,
                 )
@@ -1136,7 +1136,7 @@ class SessionMachine(RuleBasedStateMachine):
         """A late reader gets what the others got, from the first frame and from the middle."""
         live = await self.live(model)
         for dialect in FACES:
-            feed = live.feed(dialect)
+            feed = live.feeds.get(dialect)
             await feed.catch_up()
             shown = model.shown[dialect]
             for first in {0, len(shown) // 2, max(len(shown) - 1, 0)}:

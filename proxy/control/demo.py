@@ -85,7 +85,7 @@ async def show(request: web.Request) -> web.StreamResponse:
 async def cut(request: web.Request) -> web.StreamResponse:
     """Cut all streams of frontends, as a network does."""
     _may_break(request)
-    return json_response(CutOut(cut=sum(one.cut_readers() for one in request.app[SESSIONS].cache)))
+    return json_response(CutOut(cut=sum(one.feeds.cut() for one in request.app[SESSIONS].cache)))
 
 
 async def kill(request: web.Request) -> web.StreamResponse:

@@ -153,7 +153,7 @@ def listed_out(
 def _add_live(out: ListedSessionOut, session: Session) -> None:
     repairs = session.repairs
     unrepaired = repairs.get(Rule.UNREPAIRED, 0)
-    out.dialects = dict(session.dialects)
+    out.dialects = dict(session.feeds.dialects)
     out.waiting = waiting_of(session.state, session.times)
     if out.waiting is None and session.working:
         count, since = session.unanswered()

@@ -94,7 +94,7 @@ async def translated_frames(request: web.Request) -> web.StreamResponse:
     after, limit = integer(request, "after", 0) or 0, limit_of(request)
     # It may be asked for in a dialect that no frontend has asked for.
     await asyncio.to_thread(known.load, "face", "encoder")
-    look = EncodedRange(session, session.feed_outside(dialect, thread_id), after, limit)
+    look = EncodedRange(session, session.feeds.outside(dialect, thread_id), after, limit)
     work = look.encode(request.app[SESSIONS].journal)
     async with aclosing(request.app[TURNS].of(work)) as pieces:
         async for _ in pieces:

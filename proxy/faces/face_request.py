@@ -233,7 +233,7 @@ class FaceRequest:
         """Return the frames of a session in the dialect."""
         form = self.route.form
         name = form if isinstance(form, str) else form(self.incoming)
-        return found.session.feed(self.at.dialect, found.thread, name)
+        return found.session.feeds.get(self.at.dialect, found.thread, name)
 
     def parse(self, body: bytes) -> Any:
         """Return what a body says.
@@ -288,7 +288,7 @@ class FaceRequest:
             self.at.backend(session.leg.backend),
             session.state,
             session.working,
-            session.settings_of(self.at.dialect),
+            session.feeds.settings_of(self.at.dialect),
             self.sessions.clock.now(),
             encoder,
             about,

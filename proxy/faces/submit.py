@@ -56,6 +56,8 @@ async def say(request: FaceRequest) -> web.StreamResponse:
     )
     try:
         if act.answer.nothing is not None and not done.ids:
+            # What was answered elsewhere just now may not be stored, and so not in the encoder.
+            await found.session.until_shown()
             seen = await request.view(found, shown=True)
             return await stream(
                 request, found, act.answer.nothing(request.incoming, seen, request.said)

@@ -88,7 +88,7 @@ class Feeds:
         """Hear which codecs are fixed for the session."""
         self._codecs.update({codec.dialect: codec for codec in codecs})
 
-    def get(self, dialect: str, thread_id: str, form: str = "") -> Feed:
+    def get(self, dialect: str, thread_id: str = ev.MAIN, form: str = "") -> Feed:
         """Return the frames of a thread in a dialect, and there in a form where one is named.
 
         Raises:

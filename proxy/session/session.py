@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +32,6 @@ from proxy.base.errors import JournalCorrupt, JournalError, SessionClosed, readi
 from proxy.base.outcomes import SETTLED
 from proxy.base.repeats import Submission
 from proxy.base.rows import BackendBinding, CommandRow, NewSession, SessionRow
-from proxy.fanout.hub import Feed
 from proxy.session.accept import CommandAcceptor
 from proxy.session.admission import Admission, Origin
 from proxy.session.core import SessionCore
@@ -72,7 +70,8 @@ class Session:
     """The names that frontends have chosen for it."""
     _loaded: bool = dataclasses.field(default=False, init=False)
     _outbox: Outbox = dataclasses.field(init=False)
-    _feeds: Feeds = dataclasses.field(init=False)
+    feeds: Feeds = dataclasses.field(init=False)
+    """How it is shown."""
     _log: LogWriter = dataclasses.field(init=False)
     _inbound: InboundReader = dataclasses.field(init=False)
     _sender: CommandSender = dataclasses.field(init=False)
@@ -86,8 +85,8 @@ class Session:
         core = self.core
         self.row, self.id = core.row, core.row.id
         self._outbox = outbox = Outbox(core.row.key, core.codec)
-        self._feeds = Feeds(core)
-        self._log = log = LogWriter(core, outbox, self._feeds)
+        self.feeds = Feeds(core)
+        self._log = log = LogWriter(core, outbox, self.feeds)
         self.state = log.state
         self._inbound = inbound = InboundReader(core, log)
         admission = Admission(outbox)
@@ -128,23 +127,9 @@ class Session:
         return self._inbound.reconnecting_since
 
     @property
-    def readers(self) -> int:
-        """Return how many streams of frontends are open."""
-        return self._feeds.readers
-
-    def cut_readers(self) -> int:
-        """Cut the connections of all streams of frontends, as a network does; return how many."""
-        return self._feeds.cut()
-
-    @property
-    def dialects(self) -> Counter[str]:
-        """Return how many streams of frontends are open in each dialect that has one."""
-        return self._feeds.dialects
-
-    @property
     def last_seq(self) -> int:
         """Return the seq of the newest stored event."""
-        return self._feeds.stored_seq
+        return self.feeds.stored_seq
 
     @property
     def closed(self) -> bool:
@@ -155,7 +140,7 @@ class Session:
     def quiet(self) -> bool:
         """Say whether the session could be put away: nothing runs, waits, reads or is on its way to
         the disk."""
-        return self.idle and self.holders == 0 and not self._feeds.used
+        return self.idle and self.holders == 0 and not self.feeds.used
 
     @property
     def idle(self) -> bool:
@@ -191,6 +176,12 @@ class Session:
         """Return an event that is set when more is stored, or when the session leaves memory."""
         return self._log.news()
 
+    async def until_shown(self) -> None:
+        """Wait until all that has happened is stored and shown, or the session leaves memory."""
+        reached = self._log.seq
+        while self.last_seq < reached and not self.closed:
+            await self._log.news().wait()
+
     def open_interactions(self) -> list[ev.InteractionRequested]:
         """Return the open interactions, oldest first."""
         return [open_.event for open_ in self.state.interactions.values()]
@@ -212,27 +203,6 @@ class Session:
             return None
         return self.core.codec.webhook(open_.native_id)
 
-    def feed(self, dialect: str, thread_id: str = ev.MAIN, form: str = "") -> Feed:
-        """Return the frames of a thread in a dialect, and there in a form where one is named.
-
-        Raises:
-            NotSupported: the dialect has no encoder.
-        """
-        return self._feeds.get(dialect, thread_id, form)
-
-    def feed_outside(self, dialect: str, thread_id: str) -> Feed:
-        """Return the frames of a thread in a dialect for who only looks: nothing is fixed by it.
-
-        Raises:
-            NotSupported: the dialect has no encoder.
-        """
-        return self._feeds.outside(dialect, thread_id)
-
-    def settings_of(self, dialect: str) -> Mapping[str, Any]:
-        """Return the settings that shape the session's frames in a dialect: those that were
-        configured when it was first read there."""
-        return self._feeds.settings_of(dialect)
-
     # Its life.
 
     async def begin(
@@ -253,11 +223,11 @@ class Session:
             NameTaken: a name is taken.
         """
         if new.codec is not None:
-            self._feeds.fix([new.codec])
+            self.feeds.fix([new.codec])
         for event in first:
             self._log.made(event)
         if new.codec is not None:
-            self.feed(self.row.dialect)
+            self.feeds.get(self.row.dialect)
         self.used_at = self.core.clock.monotonic()
         origin = Origin(by, self.row.dialect, trace=traces.current.get())
         return await self._acceptor.accept(
@@ -276,7 +246,7 @@ class Session:
             codecs, _ = await asyncio.gather(self.core.journal.codecs(key), log.begin())
         else:
             codecs = await self.core.journal.codecs(key)
-        self._feeds.fix(codecs)
+        self.feeds.fix(codecs)
         self.state = log.state
         await log.load()
         log.requests.lose(names)
@@ -310,7 +280,7 @@ class Session:
         and so does what it says."""
         self.core.draining = True
         self._log.tell_news()
-        self._feeds.end()
+        self.feeds.end()
 
     def close(self) -> None:
         """Stop all that runs, end all readers; what was under way is taken up by the next
@@ -319,7 +289,7 @@ class Session:
         self._log.held.clear()
         self._log.tell_news()
         self._inbound.close()
-        self._feeds.close()
+        self.feeds.close()
         self._log.close()
         self.core.close()
 
@@ -348,9 +318,7 @@ class Session:
         self.core.check_usable()
         self.used_at = self.core.clock.monotonic()
         await self._inbound.receive(frame)
-        reached = self._log.seq
-        while self.last_seq < reached and not self.closed:
-            await self._log.news().wait()
+        await self.until_shown()
         self.core.check_usable()
 
     async def settle(self, *, by: str) -> bool:
@@ -366,7 +334,7 @@ class Session:
         if self._outbox.administering:
             text = "A reset, an archive or the like is on its way; it is decided within a minute."
             raise DragomanError(text, code=ErrorCode.BUSY)
-        log, queued = self._log, {one.command_id for one in self._outbox.queue}
+        queued = {one.command_id for one in self._outbox.queue}
         if not (self.state.busy or self._outbox.owed or self.state.inputs.keys() - queued):
             return False
         # An administrator's name is nothing for frontends.
@@ -374,9 +342,7 @@ class Session:
         error = DragomanError(f"{who} brought the session to rest.", code=ErrorCode.NOT_ACTIVE)
         info = ev.ErrorInfo(code=SETTLED, message=error.message)
         self._sender.end(error, info)
-        reached = log.seq
-        while self.last_seq < reached and not self.closed:
-            await log.news().wait()
+        await self.until_shown()
         self.core.check_usable()
         self._sender.pump()
         return True

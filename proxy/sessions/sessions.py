@@ -446,7 +446,7 @@ class Sessions:
     @property
     def readers(self) -> int:
         """Return how many streams of frontends are open."""
-        return sum([session.readers for session in self.cache])
+        return sum([session.feeds.readers for session in self.cache])
 
     def __len__(self) -> int:
         """Return how many sessions are in memory."""

@@ -90,7 +90,7 @@ async def test_the_dialects_of_those_who_read_are_listed_with_their_streams(
 
     async def counted(count: int) -> dict[str, int]:
         live = await dragoman.session(session_id)
-        await until(lambda: live.readers == count)
+        await until(lambda: live.feeds.readers == count)
         return (await listed(dragoman))[0].dialects
 
     async with contextlib.AsyncExitStack() as readers:

@@ -419,12 +419,12 @@ async def test_looking_leaves_no_trace_in_the_session(start: Start[House]) -> No
     session = await house.live(session_id)
     journal = house.sessions.journal
     before = await journal.codecs(session.row.key)
-    feeds = set(session._feeds.open)
+    feeds = set(session.feeds.open)
     for dialect in faces():
         await shown_as(house, session_id, dialect)
     await frames(house, session_id)
     assert await journal.codecs(session.row.key) == before
-    assert (set(session._feeds.open), session.readers) == (feeds, 0)
+    assert (set(session.feeds.open), session.feeds.readers) == (feeds, 0)
     assert len(await entries_of(house, session_id)) == session.last_seq
 
 
@@ -447,7 +447,7 @@ async def test_a_page_begins_at_a_state_that_was_kept(
     query = f"after={last - 5}"
     first = await shown_as(house, session_id, "managed-agents", query)
     session = await house.live(session_id)
-    feed = session.feed_outside("managed-agents", ev.MAIN)
+    feed = session.feeds.outside("managed-agents", ev.MAIN)
 
     async def kept() -> int:
         return (await feed.encoder_at(seq=last - 5))[1]
@@ -459,7 +459,7 @@ async def test_a_page_begins_at_a_state_that_was_kept(
     assert await shown_as(house, session_id, "managed-agents", query) == first
     assert 0 < (await feed.encoder_at(seq=500))[1] <= 500
     # A frontend that comes later does not begin with what was kept for a look.
-    assert (await session.feed("managed-agents").encoder_at())[1] == 0
+    assert (await session.feeds.get("managed-agents").encoder_at())[1] == 0
 
 
 async def test_a_long_log_is_encoded_over_several_requests(

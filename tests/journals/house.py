@@ -299,7 +299,7 @@ class Talk:
 
     async def read(self, cursor: int = 0) -> list[tuple[int, bytes]]:
         """Return the frames that its face shows from a cursor on."""
-        feed = (await self.live()).feed(self.face)
+        feed = (await self.live()).feeds.get(self.face)
         await feed.catch_up()
         return [(f.cursor, f.data) async for piece in feed.read(cursor) for f in piece]
 

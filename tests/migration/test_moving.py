@@ -334,11 +334,11 @@ async def test_who_reads_reads_on(start: Start[House]) -> None:
     stream = client.stream(session)
     reading = asyncio.create_task(collect(stream, seen))
     live = await house.live(session)
-    await until(lambda: live.readers == 1)
+    await until(lambda: live.feeds.readers == 1)
     await move(house.sessions, session, to="engine", by="me")
     await client.say(session, "Hello again")
     await until(lambda: "(turn 1)" in "".join(seen))
-    assert live.readers == 1
+    assert live.feeds.readers == 1
     reading.cancel()
 
 

@@ -290,7 +290,7 @@ async def test_an_eve_client_with_a_cursor_is_refused_for_good(run: Run, style: 
     async with contextlib.aclosing(session.follow()) as records:
         watching = asyncio.ensure_future(anext(records))
         live = await running.live(session.session_id)
-        await until(lambda: any(reader.live for reader in live.feed("eve").readers))
+        await until(lambda: any(reader.live for reader in live.feeds.get("eve").readers))
         await running.sessions.prune(ALL)
         # Its stream ends in order, and it comes back with its cursor.
         with pytest.raises(eve_client.Refused) as caught:
@@ -323,7 +323,7 @@ async def test_a_herm_client_with_a_cursor_is_refused_for_good(run: Run) -> None
     stream = client.stream(name, last)
     await anext(stream)
     ending = asyncio.ensure_future(anext(stream, None))
-    await until(lambda: any(reader.live for reader in live.feed("herm").readers))
+    await until(lambda: any(reader.live for reader in live.feeds.get("herm").readers))
     await running.sessions.prune(ALL)
     assert await ending is None
     for call in (

@@ -60,7 +60,7 @@ async def test_a_client_that_vanished_without_a_word_is_found_by_a_heartbeat(run
         path = f"/as/eve/to/{BACKEND}/eve/v1/session/{session.session_id}/stream"
         await loop.sock_sendall(sock, f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
         assert await loop.sock_recv(sock, 1 << 16)
-        feed = live.feed("eve")
+        feed = live.feeds.get("eve")
         await until(lambda: any(reader.live for reader in feed.readers))
         cut_off(sock)
         # A few heartbeats of one byte fill no buffer.

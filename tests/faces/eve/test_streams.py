@@ -126,13 +126,13 @@ async def test_a_reader_that_stops_reading_costs_its_buffer_and_holds_up_nobody(
         assert size > 4 * TRANSPORT_BYTES
         # One write may go over the mark, and is a piece of a backlog or a chunk of the Engine's.
         assert largest < 3 * TRANSPORT_BYTES
-        readers = list(live.feed("eve").readers)
+        readers = list(live.feeds.get("eve").readers)
         assert len(readers) == 2
         assert sum(reader.live for reader in readers) == 1
         assert all(r.transport.get_write_buffer_size() < 3 * TRANSPORT_BYTES for r in readers)
         # When it reads at last, it gets everything.
         assert await slow.read(over) == b"".join(whole)
-        await until(lambda: all(reader.live for reader in live.feed("eve").readers))
+        await until(lambda: all(reader.live for reader in live.feeds.get("eve").readers))
 
 
 async def test_a_reader_that_never_reads_is_given_up(
@@ -151,7 +151,7 @@ async def test_a_reader_that_never_reads_is_given_up(
     async with stalled(running, session.session_id) as slow:
         await until(lambda: bool(readers) and readers[0].transport.is_closing())
         live = await running.live(session.session_id)
-        await until(lambda: not live.feed("eve").readers)
+        await until(lambda: not live.feeds.get("eve").readers)
         body = await slow.read(lambda _: False)
         assert slow.closed
         assert not over(body)
@@ -165,7 +165,7 @@ async def test_readers_that_leave_are_forgotten(run: Run, caplog: pytest.LogCapt
     running = await run(engine={"pace": 0.05})
     session = await running.eve().create("script: slow 40")
     live = await running.live(session.session_id)
-    feed = live.feed("eve")
+    feed = live.feeds.get("eve")
     for _ in range(10):
         async with Live(running, session.session_id) as reader:
             await reader.count(3)
