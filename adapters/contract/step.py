@@ -67,13 +67,10 @@ def apply(
             whole = True
     whole = whole or (keep and codec.changed)
     state.seq, state.at = seq, at
-    # All that was fed so far has given its events by now, so the codec is where they end.
-    kept: bytes | None = None
-    position: bytes | None = None
-    if whole:
-        kept, position = codec.checkpoint()
-    elif upstream:
-        position = codec.position
+    # All that was fed so far has given its events by now, so the codec is where they end. The
+    # snapshot is first: a position has nothing that the snapshot of the same moment has.
+    kept = codec.snapshot() if whole else None
+    position = codec.position if upstream or whole else None
     # Faster than `StepResult(…)`: on a slow stream every delta is a step of its own.
     return tuple.__new__(StepResult, (entries, whole, position, kept))
 

@@ -324,11 +324,6 @@ class ClientCodec(StoredType, abc.ABC):
         """Return the state as JSON behind its version; who takes it stores it, with the `position`
         of the same moment."""
 
-    def checkpoint(self) -> tuple[bytes, bytes]:
-        """Return the `snapshot` and the `position` of now."""
-        # The snapshot is first: a position has nothing that the snapshot of the same moment has.
-        return self.snapshot(), self.position
-
     @property
     @abc.abstractmethod
     def changed(self) -> bool:

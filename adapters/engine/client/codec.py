@@ -251,10 +251,6 @@ class EngineClient(ClientCodec):
     def snapshot(self) -> bytes:
         return self._kept.snapshot(self._place(), self._s.dump())
 
-    def checkpoint(self) -> tuple[bytes, bytes]:
-        place, kept = self._place(), self._kept
-        return kept.snapshot(place, self._s.dump()), kept.position(place, self._s.dump)
-
     @property
     def changed(self) -> bool:
         return self._kept.changed(self._s.dump)
