@@ -14,6 +14,7 @@ from adapters.eve.client import EveClient
 from adapters.herm.client import HermClient
 from adapters.model import commands as cmd
 from adapters.model import events as ev
+from proxy.journal.base import Write
 from proxy.session.inbound import InboundReader
 from tests.migration.support import House
 from tests.support.dragoman import Start, starting
@@ -65,3 +66,27 @@ async def test_a_request_is_open_again_when_nothing_tells_of_its_answer_after_a_
     assert outcomes == ["taken", "unknown", "taken"]
     over = [one for one in log if isinstance(one, ev.InteractionResolved)]
     assert [one.outcome for one in over] == ["approved"]
+
+
+@pytest.mark.parametrize("backend", ["engine", "herm", "old", "new"])
+async def test_an_answer_is_stored_as_sent_by_the_write_that_accepts_it(
+    start: Start[House], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await start("sqlite")
+    live = await house.sessions.create(owner="local", route=backend, dialect="eve")
+    said = cmd.SendMessage(content=(ev.Text(text="script: approve"),), policy="queue")
+    await live.submit([said], by="local", face="eve")
+    await until(lambda: asks(live))
+    (request,) = live.open_interactions()
+    stored: list[tuple[str, bool]] = []
+    submit = live.core.journal.submit
+
+    def noted(write: Write) -> None:
+        stored.extend((row.status, b"input.accepted" in write.body) for row in write.commands)
+        submit(write)
+
+    monkeypatch.setattr(live.core.journal, "submit", noted)
+    answer = cmd.AnswerInteraction(request_id=request.request_id, decision="allow")
+    await live.submit([answer], by="local", face="eve")
+    await settled(live)
+    assert stored == [("sent", True), ("settled", False)]
