@@ -348,6 +348,15 @@ class PlainUpstream:
         await asyncio.sleep(0)
         yield PlainStream(self._talk, int(call.request.path.rpartition("/")[2]))
 
+    def trouble(self, *_: object) -> None:
+        """Hear that the backend cannot be used."""
+
+    def skipped(self, *_: object) -> None:
+        """Hear that a frame could not be read."""
+
+    def concluded(self, *_: object) -> None:
+        """Hear how a message ended."""
+
 
 class PlainSessions(Sessions):
     """The sessions as they are, over the backend of this test."""
