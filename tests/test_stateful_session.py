@@ -349,13 +349,13 @@ class PlainUpstream:
         yield PlainStream(self._talk, int(call.request.path.rpartition("/")[2]))
 
     def trouble(self, *_: object) -> None:
-        """Hear that the backend cannot be used."""
+        """Ignore that the backend cannot be used."""
 
     def skipped(self, *_: object) -> None:
-        """Hear that a frame could not be read."""
+        """Ignore a frame that could not be read."""
 
     def concluded(self, *_: object) -> None:
-        """Hear how a message ended."""
+        """Ignore how a message ended."""
 
 
 class PlainSessions(Sessions):
