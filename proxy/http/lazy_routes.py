@@ -70,9 +70,17 @@ class LazyRoutes(web.AbstractResource):
         return {"prefix": self._prefix}
 
     def url_for(self, **parts: str) -> URL:
-        """Refuse: it has many addresses."""
-        raise NotImplementedError
+        """Refuse, as aiohttp does for a route without an address of its own.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(f"the routes below `{self._prefix}` have many addresses")
 
     def add_prefix(self, prefix: str) -> None:
-        """Refuse: its routes know where they are."""
-        raise NotImplementedError
+        """Refuse: its routes are added with whole paths.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(f"the routes below `{self._prefix}` cannot be moved below `{prefix}`")

@@ -15,6 +15,7 @@ from adapters.herm.client import HermClient
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from proxy.journal.base import Write
+from proxy.session import Session
 from proxy.session.inbound import InboundReader
 from tests.migration.support import House
 from tests.support.dragoman import Start, starting
@@ -27,17 +28,22 @@ async def start(tmp_path: Path) -> AsyncIterator[Start[House]]:
         yield start
 
 
-@pytest.mark.parametrize("backend", ["engine", "herm", "old", "new"])
-async def test_a_request_is_open_again_when_nothing_tells_of_its_answer_after_a_crash(
-    start: Start[House], backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    house = await start("sqlite")
+async def asked(house: House, backend: str) -> tuple[Session, cmd.AnswerInteraction]:
+    """Have a backend ask for a yes; return its session, and the answer."""
     live = await house.sessions.create(owner="local", route=backend, dialect="eve")
     said = cmd.SendMessage(content=(ev.Text(text="script: approve"),), policy="queue")
     await live.submit([said], by="local", face="eve")
     await until(lambda: asks(live))
     (request,) = live.open_interactions()
-    answer = cmd.AnswerInteraction(request_id=request.request_id, decision="allow")
+    return live, cmd.AnswerInteraction(request_id=request.request_id, decision="allow")
+
+
+@pytest.mark.parametrize("backend", ["engine", "herm", "old", "new"])
+async def test_a_request_is_open_again_when_nothing_tells_of_its_answer_after_a_crash(
+    start: Start[House], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await start("sqlite")
+    live, answer = await asked(house, backend)
     on_its_way = asyncio.Event()
 
     async def hang(reading: InboundReader, call: Any) -> Any:
@@ -54,8 +60,8 @@ async def test_a_request_is_open_again_when_nothing_tells_of_its_answer_after_a_
         await house.restart()
         live = await house.live(live.id)
         await until(lambda: lost not in live.state.inputs)
-        assert live.state.interactions[request.request_id].claimed_by is None
-        assert live.state.waiting_on(ev.MAIN) == (request.request_id,)
+        assert live.state.interactions[answer.request_id].claimed_by is None
+        assert live.state.waiting_on(ev.MAIN) == (answer.request_id,)
     # The codec expects nothing of it either: another answer is the one that counts.
     await house.restart()
     live = await house.live(live.id)
@@ -73,11 +79,7 @@ async def test_an_answer_is_stored_as_sent_by_the_write_that_accepts_it(
     start: Start[House], backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = await start("sqlite")
-    live = await house.sessions.create(owner="local", route=backend, dialect="eve")
-    said = cmd.SendMessage(content=(ev.Text(text="script: approve"),), policy="queue")
-    await live.submit([said], by="local", face="eve")
-    await until(lambda: asks(live))
-    (request,) = live.open_interactions()
+    live, answer = await asked(house, backend)
     stored: list[tuple[str, bool]] = []
     submit = live.core.journal.submit
 
@@ -86,7 +88,6 @@ async def test_an_answer_is_stored_as_sent_by_the_write_that_accepts_it(
         submit(write)
 
     monkeypatch.setattr(live.core.journal, "submit", noted)
-    answer = cmd.AnswerInteraction(request_id=request.request_id, decision="allow")
     await live.submit([answer], by="local", face="eve")
     await settled(live)
     assert stored == [("sent", True), ("settled", False)]
