@@ -46,7 +46,9 @@ async def test_names_are_of_one_owner_and_leave_memory_with_their_session(serve:
     for name in (session.id, session.row.handle, "mine"):
         with pytest.raises(SessionNotFound):
             await found(house, name, owner="other")
-    house.sessions.cache.forget(session.id)
+    cache = house.sessions.cache
+    cache.forget(session.id)
+    assert (cache._sessions, cache._handles, cache._tasks) == ({}, {}, {})
     again = await found(house, "mine")
     assert again is not session
     assert await found(house, session.row.handle) is again
