@@ -34,6 +34,7 @@ import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from proxy.base.clock import Clock
 from proxy.config.settings import ServerSettings
 from tests.deployed import HOST, UPSTREAM, block, replaced
 from tests.support.keys import key_of
@@ -173,7 +174,8 @@ async def front(
     text = block("caddyfile" if name == "caddy" else "nginx")
     ports = free_port(), free_port()
     tables = {"keys": (key_of("a"),), **tables}
-    async with proxied(engine={"pace": 0.0}, **tables) as dragoman:
+    # The limits of time are the proxy's here, which are real.
+    async with proxied(engine={"pace": 0.0}, clock=Clock(), **tables) as dragoman:
         upstream = dragoman.url.removeprefix("http://")
         write = caddy if name == "caddy" else nginx
         _, *arguments = write(folder, hurried(text) if hurry else text, ports, upstream)

@@ -19,6 +19,11 @@ FAST_MOST_SECONDS = 0.001
 fast clock, where ten seconds of patience would else be three rounds on a busy machine."""
 
 
+EVENT_SECONDS = 0.5
+"""How long an event is waited for at least, however short the wait is: what makes it come takes its
+time on a busy machine."""
+
+
 class ShortWaits(Clock):
     """Real time, but every wait is a fraction of what it says."""
 
@@ -29,7 +34,7 @@ class ShortWaits(Clock):
         await asyncio.sleep(seconds / self._speed)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        return await super().wait(event, seconds / self._speed)
+        return await super().wait(event, max(seconds / self._speed, EVENT_SECONDS))
 
 
 class HurriedClock(Clock):

@@ -16,6 +16,7 @@ from aiohttp import web
 from adapters.model.events import InteractionRequested
 from proxy.app.app import create_app, create_listener
 from proxy.app.server import opened_sessions
+from proxy.base.clock import Clock
 from proxy.config.settings import BackendSettings, ListenerSettings, Settings
 from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.engine_turns import ScriptedEngine
@@ -121,6 +122,7 @@ async def proxied(
     engine: Mapping[str, Any] | None = None,
     backends: Sequence[str | Mapping[str, Any] | BackendSettings] = ("engine",),
     change: Callable[[web.Application], None] | None = None,
+    clock: Clock | None = None,
     **tables: Any,
 ) -> AsyncIterator[Proxied]:
     """Start a proxy.
@@ -130,6 +132,7 @@ async def proxied(
         backends: names of backends that are the scripted Engine, or whole tables of others, or
             what these give.
         change: is given the main application before it is served.
+        clock: by what it waits, if not shortly.
         tables: further tables of the configuration; listeners get any port.
     """
     app = create_engine_app(**{"key": BACKEND_KEY, "pace": 0.0, **(engine or {})})
@@ -140,7 +143,9 @@ async def proxied(
         settings = Settings.model_validate(
             {"journal": {"url": "memory:"}, "backends": made, **tables}
         )
-        sessions = await stack.enter_async_context(opened_sessions(settings, clock=ShortWaits()))
+        sessions = await stack.enter_async_context(
+            opened_sessions(settings, clock=clock or ShortWaits())
+        )
         own = create_app(sessions)
         if change is not None:
             change(own)

@@ -33,14 +33,14 @@ export function Columns({ source, dialects, dialect, choose, selected, select, r
 
   useEffect(() => {
     log.live.value = !selected;
-    log.open(selected || undefined).then(() => selected && goto(selected));
+    log.open(selected || undefined).then(() => selected && show(selected));
     log.follow();
     return () => log.close();
   }, [log]);
   useEffect(() => {
     if (!selected || !log.entries.length) return;
     log.live.value = false;
-    goto(selected);
+    show(selected);
   }, [selected]);
 
   // The end stays in view while it is followed, and what is in view stays where it is otherwise.
@@ -76,17 +76,29 @@ export function Columns({ source, dialects, dialect, choose, selected, select, r
   }
 
   async function goto(seq) {
+    const at = await reveal(seq);
+    if (at) select(at);
+  }
+
+  // Two lines that are selected at once would select each other for ever, if what is drawn selected its own again.
+  async function show(seq) {
+    const at = await reveal(seq);
+    if (at && at !== seq) select(at);
+  }
+
+  /** Bring a line into view; gives its seq, which is the last one for those beyond it, or 0. */
+  async function reveal(seq) {
     const at = Math.max(1, Math.min(seq, log.last));
     if (!log.at(at)) await log.open(at);
-    if (!log.at(at)) return;
+    if (!log.at(at)) return 0;
     stuck.current = false;
-    select(at);
     // Not at every drawing: a number that is being typed stays.
     jump.current.value = at;
     const one = box.current;
     const top = (at - log.first) * ROW;
     if (top < one.scrollTop || top > one.scrollTop + one.clientHeight - 2 * ROW) one.scrollTop = top - one.clientHeight / 3;
     look();
+    return at;
   }
 
   const pause = () => {
