@@ -25,7 +25,7 @@ from bench.load import (
     until,
 )
 from bench.machine import cpu_ns, private_kb
-from bench.target import BARE, DURABLE, MEMORY, TARGETS, Process, Target
+from bench.target import BARE, DURABLE, MEMORY, TARGETS, WINDOWS, Process, Target
 from bench.told import Commits, ask, commits_of
 
 EVENTS_PER_STREAM = 30
@@ -119,9 +119,8 @@ Figures = dict[str, float]
 Part = Callable[[Lab, Target], Awaitable[Figures]]
 
 
-async def paced(lab: Lab, target: Target, streams: int) -> Figures:
+async def paced(lab: Lab, target: Target, streams: int, name: str) -> Figures:
     """Steady streams: CPU per event and latency."""
-    name = f"paced_{'small' if streams == lab.sizes.paced_small else 'large'}"
     face, meter = target.face(), Meter()
     opened = await open_many(face, "bench: paced", streams, meter)
     await lab.waiting(streams)
@@ -149,19 +148,24 @@ async def paced(lab: Lab, target: Target, streams: int) -> Figures:
 
 async def _commits(target: Target) -> Commits | None:
     """Ask for what the journal has done, where there is one on a disk."""
-    if target.name != DURABLE:
+    if target.name in (BARE, MEMORY):
         return None
     return commits_of(await asyncio.to_thread(ask, target.process.base))
 
 
 async def paced_small(lab: Lab, target: Target) -> Figures:
     """100 streams of 30 events per second."""
-    return await paced(lab, target, lab.sizes.paced_small)
+    return await paced(lab, target, lab.sizes.paced_small, "paced_small")
 
 
 async def paced_large(lab: Lab, target: Target) -> Figures:
     """300 streams of 30 events per second."""
-    return await paced(lab, target, lab.sizes.paced_large)
+    return await paced(lab, target, lab.sizes.paced_large, "paced_large")
+
+
+async def windows(lab: Lab, target: Target) -> Figures:
+    """100 streams of 30 events per second, by how far apart the journal's commits begin."""
+    return await paced(lab, target, lab.sizes.paced_small, "windows")
 
 
 async def firehose(lab: Lab, target: Target) -> Figures:
@@ -295,6 +299,7 @@ class PartEntry:
 PARTS: dict[str, PartEntry] = {
     "paced100": PartEntry(paced_small, TARGETS),
     "paced300": PartEntry(paced_large, TARGETS),
+    "windows": PartEntry(windows, tuple(WINDOWS)),
     "firehose": PartEntry(firehose, TARGETS),
     "rate": PartEntry(rate, TARGETS),
     "first": PartEntry(first_event, TARGETS),

@@ -22,6 +22,8 @@ BARE = "bare"
 DURABLE = "durable"
 MEMORY = "memory"
 TARGETS = (BARE, DURABLE, MEMORY)
+WINDOWS = {"window-1": 1, "window-2": 2, "window-4": 4}
+"""Targets that store like `DURABLE`, with the least milliseconds between two commits."""
 
 
 class StartFailed(Exception):
@@ -111,14 +113,15 @@ def start_origin(core: int | None, folder: Path) -> Process:
 def start_target(
     name: str, origin: str, dragoman: list[str], core: int | None, folder: Path
 ) -> Target:
-    """Start a proxy by its name in `TARGETS`; `dragoman` is the command without arguments."""
+    """Start a proxy by its name; `dragoman` is the command without arguments."""
     if name == BARE:
         return Target(name, _module(name, "bench.bare", ["--origin", origin], core, folder))
-    journal = f"sqlite:///{folder / 'dragoman.db'}" if name == DURABLE else "memory:"
+    journal = "memory:" if name == MEMORY else f"sqlite:///{folder / name}.db"
+    window = f"window_ms = {WINDOWS[name]}\n" if name in WINDOWS else ""
     config = folder / f"{name}.toml"
     config.write_text(
         '[server]\nlisten = "127.0.0.1:0"\n\n'
-        f'[journal]\nurl = "{journal}"\n\n'
+        f'[journal]\nurl = "{journal}"\n{window}\n'
         f'[[backends]]\nname = "{ROUTE}"\ndialect = "engine"\nurl = "{origin}"\n'
     )
     command = [*dragoman, "serve", "--config", str(config)]

@@ -11,7 +11,7 @@ from bench.report import EVIDENCE, NOT_MEASURED, documented, page, summary
 from bench.results import Results
 from bench.resume import CURSORS, MOST_ROWS, PAGE_ROWS, complaints, figures_of
 from bench.storm import judged
-from bench.target import BARE, DURABLE, MEMORY
+from bench.target import BARE, DURABLE, MEMORY, WINDOWS
 from bench.told import Commits, commits_of, lag_of
 from bench.wire import BadResponse, ChunkedBody, engine_stamps, eve_stamps
 from proxy.base import metrics
@@ -122,6 +122,13 @@ def test_the_page_shows_figures_what_they_mean_and_the_machine() -> None:
     assert "97% busy" in text
     assert "2026-01-02 at commit abc1234" in text
     assert not re.search(r"\{\w+", text)
+
+
+def test_what_the_window_costs_and_gives_is_shown_where_it_was_measured() -> None:
+    measured = {name: [float(ms)] for name, ms in WINDOWS.items()}
+    for shown in (summary, page):
+        assert "| 4 | 4.0 | – | – | – |" in shown(results_with({"windows.cpu_us": measured}))
+    assert "window_ms" not in summary(results_with({}))
 
 
 def test_resuming_is_judged_by_every_figure() -> None:

@@ -311,7 +311,7 @@ class JournalSettings(Table):
     frames: bool = True
     frame_retention_hours: Annotated[float, Field(gt=0)] = 24.0
     frame_limit_bytes: Annotated[Size, Field(ge=256)] = 64 * 1024
-    window_ms: Annotated[float, Field(ge=0, le=1000)] = 1.0
+    window_ms: Annotated[float, Field(ge=0, le=1000)] = 2.0
 
     @property
     def path(self) -> Path | None:

@@ -14,7 +14,7 @@ import functools
 import itertools
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import apsw
 
@@ -33,6 +33,10 @@ INSERT_INDEX = "INSERT OR REPLACE INTO event_index (session, first, row) VALUES 
 INSERT_POSITION = (
     "INSERT OR REPLACE INTO positions (session, leg, row, position) VALUES (?, ?, ?, ?)"
 )
+INSERT_EVENT = (
+    "INSERT INTO events (row, session, first, count, leg, position, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
 
 INSERT_ROWS = 32
 """Rows of events that one statement inserts. Each statement hands Python's lock over twice, which
@@ -40,9 +44,19 @@ under load takes longer than the statement; there is a prepared one for each num
 
 
 @functools.cache
-def _insert_events(rows: int) -> str:
-    values = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * rows)
-    return f"INSERT INTO events (row, session, first, count, leg, position, body) VALUES {values}"
+def _of_rows(statement: str, rows: int) -> str:
+    insert, _, values = statement.partition(" VALUES ")
+    return f"{insert} VALUES {', '.join([values] * rows)}"
+
+
+def insert_rows(
+    connection: apsw.Connection, statement: str, rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """Insert many rows by few statements; `statement` is that for one."""
+    for start in range(0, len(rows), INSERT_ROWS):
+        some = rows[start : start + INSERT_ROWS]
+        values = tuple(itertools.chain.from_iterable(some))
+        connection.execute(_of_rows(statement, len(some)), values)
 
 
 class Mark(NamedTuple):
@@ -107,10 +121,7 @@ class Transaction:
         rows = self.rows
         if len(rows) > INSERT_ROWS:
             self.begin()
-        for start in range(0, len(rows), INSERT_ROWS):
-            some = rows[start : start + INSERT_ROWS]
-            values = tuple(itertools.chain.from_iterable(some))
-            self.connection.execute(_insert_events(len(some)), values)
+        insert_rows(self.connection, INSERT_EVENT, rows)
         rows.clear()
 
     def tail(self, session: int) -> UnindexedRows:

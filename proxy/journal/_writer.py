@@ -2,9 +2,9 @@
 
 The event loop puts writes and jobs in a queue; the thread takes what is there, stores it in one
 transaction and tells the loop once for each commit. What one commit costs (some CPU and an
-`fdatasync`) is shared by all that is in it: so two commits begin at least `window_ms` apart, and
-longer where very many writes come, which lets them gather. After two pauses that brought
-nothing the next ones are skipped, so a lone writer that waits for each commit is hardly delayed.
+`fdatasync`) is shared by all that is in it: so two commits begin at least `window_ms` apart, which
+lets writes gather. After two pauses that brought nothing the next ones are skipped, so a lone
+writer that waits for each commit is hardly delayed.
 
 Events are appended in the order of arrival, so a commit writes one page whatever the number of its
 sessions. The index of a session's rows is written late (`_index_some`), a few pages at a time, in
@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import json
 import logging
 import queue
 import threading
@@ -55,6 +56,7 @@ from proxy.journal._changes import (
     erase_some,
     erase_unnamed,
     insert_frames,
+    insert_rows,
     insert_session,
     insert_snapshot,
 )
@@ -62,7 +64,7 @@ from proxy.journal._database import WriterLock, connect_writer, is_failed_sync, 
 from proxy.journal._frames import FrameBatch
 from proxy.journal._staging import unstage_all
 from proxy.journal._unindexed_rows import UnindexedRows, recover_tails
-from proxy.journal.base import Write, longer
+from proxy.journal.base import Write
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +190,6 @@ class JournalWriter:
         self._snapshots_gone = 0
         self._snapshots_due = 0.0
         self._began = 0.0
-        self._longer = 1
         # Pauses still to skip, and pauses in a row that brought nothing.
         self._skips = 0
         self._vain = 0
@@ -378,7 +379,7 @@ class JournalWriter:
             item = self._queue.get(timeout=self._patience())
         except queue.Empty:
             return []
-        pause = self._began + self._window * self._longer - time.monotonic()
+        pause = self._began + self._window - time.monotonic()
         paused = pause > 0 and not self._skips and self._queue.qsize() < BATCH_ITEMS
         if paused:
             time.sleep(pause)
@@ -404,7 +405,6 @@ class JournalWriter:
                 item = get()
         except queue.Empty:
             pass
-        self._longer = longer(len(batch))
         if len(batch) > 1:
             self._skips = self._vain = 0
         elif paused:
@@ -701,12 +701,13 @@ class JournalWriter:
                 summed.append(tail)
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(INSERT_INDEX, entries)
-        connection.executemany(INSERT_POSITION, positions)
-        connection.executemany(
-            "UPDATE sessions SET updated_at = max(updated_at, ?), bytes = bytes + ?,"
-            " counted = max(counted, ?) WHERE key = ?",
-            sums,
+        insert_rows(connection, INSERT_INDEX, entries)
+        insert_rows(connection, INSERT_POSITION, positions)
+        connection.execute(
+            "UPDATE sessions SET updated_at = max(updated_at, value ->> 0),"
+            " bytes = bytes + (value ->> 1), counted = max(counted, value ->> 2)"
+            " FROM json_each(?) AS sums WHERE sessions.key = sums.value ->> 3",
+            (json.dumps(sums),),
         )
         if not left:
             connection.execute(

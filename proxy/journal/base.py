@@ -99,16 +99,6 @@ class Write:
             raise ValueError(f"a write of {self.count} entries needs as many lines, each ended")
 
 
-LONGER = ((16, 4), (4, 2))
-
-
-def longer(writes: int) -> int:
-    """Return how many times longer the window is after so many writes at once. As many as 4 come
-    only under load: twice the window halves the commits, and delays a write little. A load that
-    falls has the shorter one again."""
-    return next((times for least, times in LONGER if writes >= least), 1)
-
-
 class Journal(abc.ABC):
     """A durable log. Opened with `open`, closed with `aclose`; both belong to one event loop."""
 

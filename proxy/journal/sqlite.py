@@ -68,10 +68,8 @@ READERS = 2
 delaying the rest.
 """
 
-WINDOW_MS = 1.0
-"""The least time between two commits, see `_writer`: with 100 sessions at 30 events a second it
-saves a third of the CPU of a commit per write, and delays a write by less than itself.
-"""
+WINDOW_MS = 2.0
+"""The least time between two commits, see `_writer`; `docs/performance.md` has what others cost."""
 
 EMPTY_SECONDS = 5.0
 """How long a deletion waits for the write-ahead log to be emptied. Our readers hold it for some
