@@ -185,12 +185,12 @@ async def owned(
     request: web.Request,
     principal: Principal,
     name: str,
-    action: Action,
     route: str,
     *,
     what: str = "session",
 ) -> Session:
-    """Return a session that is there for who asks on a route; `what` is the dialect's word for one.
+    """Return a session that is there for who asks on a route, and was let in there; `what` is the
+    dialect's word for one.
 
     Raises:
         SessionNotFound: there is none, or not for this key and route.
@@ -200,8 +200,9 @@ async def owned(
         session = await sessions.cache.get(name, owner=principal.name, route=route)
     except SessionNotFound:
         raise _missing(what, name, route) from None
-    authorize(principal, session.row.owner, action, route, sessions.settings)
-    if session.row.route != route or session.state.about.ended == "deleted":
+    row = session.row
+    gone = session.state.about.ended == "deleted"
+    if gone or (row.owner, row.route) != (principal.name, route):
         raise _missing(what, name, route)
     return session
 

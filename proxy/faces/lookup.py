@@ -67,7 +67,7 @@ async def find(request: FaceRequest, target: Target, submission: Submission | No
 
 def _owned(request: FaceRequest, name: str) -> Coroutine[Any, Any, Session]:
     noun = request.at.face.noun
-    return owned(request.http, request.principal, name, request.action, request.name, what=noun)
+    return owned(request.http, request.principal, name, request.name, what=noun)
 
 
 async def _is(request: FaceRequest, name: str, session: Session) -> bool:

@@ -47,9 +47,11 @@ class LazyRoutes(web.AbstractResource):
     ) -> tuple[web.UrlMappingMatchInfo | None, set[str]]:
         """Return the route of a request, or None, and the methods that its path
         has."""
-        if self._router is None:
+        router = self._router
+        if router is None:
             await asyncio.to_thread(self._load)
-        match = await self.router.resolve(request)
+            router = self.router
+        match = await router.resolve(request)
         refusal = match.http_exception
         if refusal is None:
             return match, set()

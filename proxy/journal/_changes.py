@@ -213,6 +213,9 @@ def insert_session(transaction: Transaction, new: NewSession) -> UnindexedRows:
     return tail
 
 
+_UNCHANGED = (None, None, None, None)
+
+
 def apply_rest(transaction: Transaction, write: Write, tail: UnindexedRows) -> None:
     """Store the parts of a write that few writes have.
 
@@ -244,7 +247,7 @@ def apply_rest(transaction: Transaction, write: Write, tail: UnindexedRows) -> N
         )
         if not connection.changes():
             raise SessionNotFound(f"session {session} has no leg {write.leg}")
-    if any(one is not None for one in (write.state, write.title, write.archived_at, write.outcome)):
+    if (write.state, write.title, write.archived_at, write.outcome) != _UNCHANGED:
         connection.execute(
             "UPDATE sessions SET state = coalesce(?, state), title = coalesce(?, title),"
             " archived_at = coalesce(?, archived_at),"

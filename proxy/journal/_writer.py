@@ -264,8 +264,9 @@ class JournalWriter:
         try:
             while not self._stopping:
                 begun = time.thread_time()
-                if batch := self._take():
-                    self._store(batch)
+                batch, size = self._take()
+                if batch:
+                    self._store(batch, size)
                     ended = time.thread_time()
                     metrics.COMMITS["writes"].add(len(batch), ended - begun)
                     begun = ended
@@ -373,12 +374,13 @@ class JournalWriter:
         if self._unindexed:
             self._index_due = time.monotonic() + self._index_seconds
 
-    def _take(self) -> list[Item]:
-        """Wait for something to do and return what is to be stored in one transaction."""
+    def _take(self) -> tuple[list[Item], int]:
+        """Wait for something to do and return what is to be stored in one transaction, and the
+        bytes of its writes."""
         try:
             item = self._queue.get(timeout=self._patience())
         except queue.Empty:
-            return []
+            return [], 0
         pause = self._began + self._window - time.monotonic()
         paused = pause > 0 and not self._skips and self._queue.qsize() < BATCH_ITEMS
         if paused:
@@ -412,7 +414,7 @@ class JournalWriter:
             if self._vain > 1:
                 # A lone writer waits for each commit: the next ones come without a pause.
                 self._skips = 16
-        return batch
+        return batch, size
 
     def _put_off(self, item: Background) -> None:
         if isinstance(item, FrameBatch):
@@ -442,14 +444,13 @@ class JournalWriter:
             return None
         return max(min(due), self._rest_until, (now := time.monotonic())) - now
 
-    def _store(self, batch: list[Item]) -> None:
+    def _store(self, batch: list[Item], size: int) -> None:
         """Store a batch in one transaction and tell the loop, whatever happens."""
         errors: dict[int, JournalError] = {}
         if self._failure is not None:
             self._fail(batch, errors, self._failure)
         else:
             self._store_together(batch, errors)
-        size = sum([item.size for item in batch if isinstance(item, Write)])
         self._tell(self._settled, batch, errors, size)
 
     def _store_together(self, batch: list[Item], errors: dict[int, JournalError]) -> None:

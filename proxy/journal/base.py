@@ -83,18 +83,17 @@ class Write:
     new: NewSession | None = None
     new_leg: BackendBinding | None = None
     done: Callable[[JournalError | None], None] | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes that wait for the disk: the events, and the codec's state with them."""
-        return len(self.body) + len(self.leg_state or b"")
+    size: int = dataclasses.field(default=0, init=False)
+    """Bytes that wait for the disk: the events, and the codec's state with them."""
 
     def check(self) -> None:
-        """Refuse a body that is not `count` lines: chunks are joined without looking into them.
+        """Measure it, and refuse a body that is not `count` lines: chunks are joined without
+        looking into them.
 
         Raises:
             ValueError: it is not.
         """
+        self.size = len(self.body) + len(self.leg_state or b"")
         if self.body.count(b"\n") != self.count or (self.body and self.body[-1] != 0x0A):
             raise ValueError(f"a write of {self.count} entries needs as many lines, each ended")
 

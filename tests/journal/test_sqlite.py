@@ -939,5 +939,5 @@ def test_two_commits_begin_a_window_apart_however_many_writes_come(
     for count in counts:
         for _ in range(count):
             writer.put(Write(1))
-        assert len(writer._take()) == count
+        assert len(writer._take()[0]) == count
     assert pauses == [pytest.approx(10, abs=4)] * (len(counts) - 1)
