@@ -144,7 +144,7 @@ class IdSource:
     def mint(self, prefix: str) -> str:
         """Return a new URL-safe id: `dgs` gives `dgs_` and 26 characters."""
         number = int.from_bytes(self.bytes(17))
-        digits = (ALPHABET[number >> (5 * at) & 31] for at in range(MINTED_LENGTH))
+        digits = [ALPHABET[number >> (5 * at) & 31] for at in range(MINTED_LENGTH)]
         return f"{prefix}_{''.join(digits)}"
 
     def fraction(self) -> float:

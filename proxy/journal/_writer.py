@@ -3,8 +3,8 @@
 The event loop puts writes and jobs in a queue; the thread takes what is there, stores it in one
 transaction and tells the loop once for each commit. What one commit costs (some CPU and an
 `fdatasync`) is shared by all that is in it: so two commits begin at least `window_ms` apart, which
-lets writes gather. After two pauses that brought nothing the next ones are skipped, so a lone
-writer that waits for each commit is hardly delayed.
+lets writes gather. After two pauses that brought nothing, or little more of the same session, the
+next ones are skipped: a lone writer that waits for each commit is hardly delayed.
 
 Events are appended in the order of arrival, so a commit writes one page whatever the number of its
 sessions. The index of a session's rows is written late (`_index_some`), a few pages at a time, in
@@ -29,7 +29,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,6 +70,9 @@ logger = logging.getLogger(__name__)
 
 BATCH_ITEMS = 1024
 """What a transaction has at most: more would not be cheaper."""
+
+LONE_ITEMS = 4
+"""What one session may store at once and still be a lone writer."""
 
 INDEX_CHUNK = 256
 """Index entries for each transaction: so few that no write waits long for them."""
@@ -407,7 +410,7 @@ class JournalWriter:
                 item = get()
         except queue.Empty:
             pass
-        if len(batch) > 1:
+        if len(batch) > LONE_ITEMS or (len(batch) > 1 and not _of_one_session(batch)):
             self._skips = self._vain = 0
         elif paused:
             self._vain += 1
@@ -810,3 +813,7 @@ class JournalWriter:
         if isinstance(error, apsw.ConstraintError):
             return translate(error, self._path)
         return JournalUnavailable(f"the journal cannot store this: {error}")
+
+
+def _of_one_session(batch: Sequence[Item]) -> bool:
+    return len({one.session for one in batch if isinstance(one, Write)}) < 2

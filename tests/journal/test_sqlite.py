@@ -922,22 +922,42 @@ async def test_what_is_asked_of_all_sessions_reads_few_or_small_rows(path: Path)
     assert all("COVERING INDEX legs_backend" in step for step in of_legs)
 
 
-def test_two_commits_begin_a_window_apart_however_many_writes_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
+def writer_of(
+    folder: Path, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> _writer.JournalWriter:
+    """Return a writer that does not run, and whose pauses pass at once."""
     monkeypatch.setattr(time, "sleep", pauses.append)
-    writer = _writer.JournalWriter(
-        tmp_path / "x.db",
+    return _writer.JournalWriter(
+        folder / "x.db",
         lambda *_: None,
         lambda _: None,
         window_ms=10_000,
         index_rows=1,
         index_seconds=1,
     )
+
+
+def test_two_commits_begin_a_window_apart_however_many_writes_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    writer = writer_of(tmp_path, pauses, monkeypatch)
     counts = (1, 4, 40, 4, 1, 1)
     for count in counts:
-        for _ in range(count):
-            writer.put(Write(1))
+        for session in range(count):
+            writer.put(Write(session))
         assert len(writer._take()[0]) == count
     assert pauses == [pytest.approx(10, abs=4)] * (len(counts) - 1)
+
+
+@pytest.mark.parametrize(("together", "alone"), [(1, True), (2, True), (4, True), (5, False)])
+def test_a_lone_session_hardly_waits_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, together: int, alone: bool
+) -> None:
+    pauses: list[float] = []
+    writer = writer_of(tmp_path, pauses, monkeypatch)
+    for _ in range(19):
+        for _ in range(together):
+            writer.put(Write(1))
+        writer._take()
+    assert len(pauses) == (2 if alone else 18)
