@@ -22,6 +22,8 @@ for (const route of routes) {
 const runtime = new CopilotRuntime({ agents, runner: new InMemoryAgentRunner() });
 const handler = createCopilotRuntimeHandler({ runtime, basePath: "/api/copilotkit" });
 const server = createServer(createCopilotNodeHandler(handler));
+// Node closes a connection that rests for 5 s, while a page on a busy machine may just ask by it.
+server.keepAliveTimeout = 600_000;
 server.listen(0, "127.0.0.1", () =>
   console.log(`listening on http://127.0.0.1:${server.address().port}`),
 );

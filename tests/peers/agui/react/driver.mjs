@@ -73,7 +73,11 @@ class PageTalk extends Talk {
   /** Watches the errors, and the ends of runs. */
   watch() {
     this.core.subscribe({
-      onError: ({ error, code }) => void this.ended.push(`ERROR ${code}: ${error.message}`),
+      onError: ({ error, code }) => {
+        // `fetch failed` says nothing: its cause does.
+        const why = [error.message, error.cause?.message].filter(Boolean).join(": ");
+        this.ended.push(`ERROR ${code}: ${why}`);
+      },
     });
     this.agent.subscribe({
       onRunStartedEvent: () => void (this.due = ""),
