@@ -101,8 +101,9 @@ def meaning(results: Results) -> str:
     rate, idle = found("rate.events_per_s"), found("idle.kb")
     lines = [
         f"* **How much it carries.** {rate:,.0f} events a second, which is {rate / 30:,.0f} models "
-        "that write 30 tokens a second at the same time. All of it on one core: a Dragoman is one "
-        "process, and more cores help by more Dragomans only.",
+        "that write 30 tokens a second at the same time; what only copies bytes carries "
+        f"{found('rate.events_per_s', BARE):,.0f} on the same machine. All of it on one core: a "
+        "Dragoman is one process, and more cores help by more Dragomans only.",
         "* **What it adds.** With 100 such models an event is at its reader "
         f"{found('paced_small.p50_ms'):.1f} ms after the backend wrote it, and 99 of 100 within "
         f"{found('paced_small.p99_ms'):.0f} ms; with 300 of them {found('paced_large.p50_ms'):.1f} "
@@ -115,7 +116,7 @@ def meaning(results: Results) -> str:
         "made and stored, and a message, before the backend is asked.",
         "* **Many readers.** One more reader of a session costs "
         f"{found('fanout.cpu_us'):.0f} µs for each event.",
-        f"* **Much that is quiet.** An open stream of which nothing comes takes {idle:.0f} kB: "
+        f"* **Much that is quiet.** An open stream that brings nothing takes {idle:.0f} kB: "
         f"10,000 of them take {idle * 10:,.0f} MB.",
     ]
     return "\n".join(line for line in lines if "nan" not in line) or "Not measured in this run."
