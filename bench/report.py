@@ -203,7 +203,7 @@ Each stage alone, in one process, over the same recorded stream.
 ## How far apart commits are
 
 100 streams, 30 events per second each, by the setting; unset it is `{_DEFAULT_WINDOW:g}`. Who
-writes alone does not wait for it.
+writes alone hardly waits for it.
 
 {windows}
 
@@ -212,8 +212,8 @@ writes alone does not wait for it.
 * **The layout of the journal decides the tail.** A table clustered by session and position dirties
   one page per session and commit; rows in order of arrival dirty one for all of them.
 * **Commits are shared.** Everything that has arrived while a commit ran goes into the next one, and
-  one wake-up acknowledges all of it. Two commits begin at least `journal.window_ms` apart: half of
-  that is the latency which the journal adds to the disk's own.
+  one wake-up acknowledges all of it. Two commits begin at least `journal.window_ms` apart: so long
+  an event waits at most for the next one, and then for the disk.
 * **A wake-up and a socket write cost more than a translation.** What is ready is joined into one
   write under backlog.
 * **Encode once per dialect, not per reader**: readers of the same face share the bytes.

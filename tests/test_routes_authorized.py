@@ -310,6 +310,15 @@ async def test_anybody_who_joins_a_session_does_not_learn_of_one_on_another_rout
         assert answers[0] == answers[1]
 
 
+async def test_a_session_is_not_there_on_another_route_of_its_owner() -> None:
+    async with proxied(backends=("engine", "other")) as dragoman:
+        name = await dragoman.say("hello")
+        path = f"/as/eve/to/other/eve/v1/session/{name}"
+        status, told = await dragoman.request("POST", path, json={"message": "x"})
+        # So says an eve of a session that it does not know.
+        assert (status, told["code"]) == (409, "session_not_active")
+
+
 async def _leaks(request: web.Request) -> web.StreamResponse:
     """Forget to authorize."""
     await request.app[SESSIONS].get(request.match_info["session"], owner=None, route=None)

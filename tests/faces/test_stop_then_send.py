@@ -62,7 +62,7 @@ async def test_words_behind_a_page_that_left_wait_for_the_end_of_its_turn(
 async def test_words_behind_a_stop_of_a_page_wait_for_the_end_of_its_turn(serve: Any) -> None:
     _, page = PAGES
     # The turn ends with its next word: all is said before, on a slow machine too.
-    face, client, url = await working(serve, page, pace=2.0)
+    face, client, url = await working(serve, page, pace=4.0)
     async with face.http.post(url, json=client.body) as response:
         await response.content.readuntil(b"tick")
         async with face.http.post(f"{url}/{client.body['id']}/stop") as stopped:
