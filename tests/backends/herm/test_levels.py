@@ -193,8 +193,7 @@ async def test_a_newer_form_of_a_question_is_shown_and_answered(
     talk.pending["ab12"] = open_
     says(house, talk, "agent.clarify_request", request_id="ab12", **payload)
     pauses(house, talk, open_.id, "ab12")
-    await until(lambda: "ab12" in live.state.interactions)
-    asked = (await of(house, session, ev.InteractionRequested))[-1]
+    asked = (await of(house, session, ev.InteractionRequested, 2))[-1]
     assert asked.prompt == prompt
     assert (asked.options and [option.label for option in asked.options]) == labels
     answer = labels[0] if labels else posted
