@@ -15,7 +15,7 @@ WORKERS := 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test pages docker-steps deploy-steps wheel-steps plugin-steps wheel release coverage mutants golden bench peers proof proof-sample clean
+.PHONY: help install demo lint test postgres pages docker-steps deploy-steps wheel-steps plugin-steps wheel release coverage mutants golden bench peers proof proof-sample clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ lint: $(INSTALLED) ## check style, types and the import contracts; print lines a
 
 test: lint ## lint, then the tests that need no server, Node, browser or network; ALL=1: all of them
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(if $(ALL),,-p tests.drawing) $(ARGS)
+
+postgres: $(INSTALLED) ## run what a journal in PostgreSQL must do, with Debian's PostgreSQL in a folder of its own
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m postgres $(ARGS)
 
 pages: $(INSTALLED) ## build wheels, follow pages of the documentation, start programs in terminals
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m "pages and not wheel and not plugin" $(ARGS)

@@ -46,6 +46,7 @@ BUDGETS = (
     Budget("configuration", 1_250, ("proxy/config",)),
     Budget("HTTP", 450, ("proxy/http",)),
     Budget("journal", 3_300, ("proxy/journal",)),
+    Budget("journal in PostgreSQL", 2_400, ("proxy/journal/postgres",)),
     Budget("recording", 500, ("proxy/recording",)),
     Budget("telemetry", 450, ("proxy/telemetry",)),
     Budget("upstream", 1_050, ("proxy/upstream",)),

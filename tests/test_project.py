@@ -210,6 +210,7 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
         "build": (build, project["build-system"]["requires"]),
         "run": (run, project["project"]["dependencies"]),
         "otel": (run, project["project"]["optional-dependencies"]["otel"]),
+        "postgres": (run, project["project"]["optional-dependencies"]["postgres"]),
         "uvloop": (run, project["project"]["optional-dependencies"]["uvloop"]),
         "test": (test, project["dependency-groups"]["test"]),
     }

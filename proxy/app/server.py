@@ -25,7 +25,7 @@ from proxy.base.tasks import Tasks
 from proxy.config.settings import Address, Settings
 from proxy.control.demo import Demo
 from proxy.http.connections import runner_of
-from proxy.journal import open_journal
+from proxy.journal import open_journal, shown
 from proxy.migration.shadowing import ShadowDriver
 from proxy.recording.recording import Captures
 from proxy.sessions.backends import Backends, load_dialects
@@ -63,6 +63,7 @@ async def opened_sessions(
     tracing = open_tracing(clock.monotonic) if settings.otel.enabled else None
     journal = open_journal(
         settings.journal.url,
+        pooled=settings.journal.pooled,
         frames=settings.journal.frames,
         frame_limit=settings.journal.frame_limit_bytes,
         window_ms=settings.journal.window_ms,
@@ -206,15 +207,16 @@ def _started(
     settings: Settings, sessions: Sessions, address: Address, served: Sequence[str]
 ) -> None:
     """Tell what was started; there may be more sessions with work than were looked for at once."""
+    journal = shown(settings.journal.url)
     more = "at least " if sessions.resumed >= ATTACH_PAGE else ""
     _log.info(
         "started Dragoman %s at %s, journal %s, %s%d sessions with work are resumed",
-        *(__version__, address.url, settings.journal.url, more, sessions.resumed),
+        *(__version__, address.url, journal, more, sessions.resumed),
         extra={
             "version": __version__,
             "url": address.url,
             "serves": served,
-            "journal": settings.journal.url,
+            "journal": journal,
             "sessions": sessions.resumed,
             "kind": "started",
         },

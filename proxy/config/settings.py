@@ -198,7 +198,11 @@ def _journal_url(text: str) -> str:
         raise ValueError("has no file: write `memory:` for a journal that goes with its server")
     if text == "memory:" or (text.startswith("sqlite:///") and text.strip("/") != "sqlite:"):
         return text
-    raise ValueError("is not a journal of this version: write `sqlite:///FILE` or `memory:`")
+    if text.startswith(("postgresql://", "postgres://")):
+        return text
+    raise ValueError(
+        "is not a journal: write `sqlite:///FILE`, `postgresql://USER@HOST/DATABASE` or `memory:`"
+    )
 
 
 def _adopt(text: str) -> str:
@@ -308,6 +312,7 @@ class JournalSettings(Table):
     """`[journal]`: where events are kept, and for how long the backends' own frames are."""
 
     url: Annotated[str, AfterValidator(_journal_url)] = "sqlite:///dragoman.db"
+    pooled: bool = False
     frames: bool = True
     frame_retention_hours: Annotated[float, Field(gt=0)] = 24.0
     frame_limit_bytes: Annotated[Size, Field(ge=256)] = 64 * 1024
@@ -315,8 +320,10 @@ class JournalSettings(Table):
 
     @property
     def path(self) -> Path | None:
-        """The SQLite file, or None for a journal in memory."""
-        return None if self.url == "memory:" else Path(self.url.removeprefix("sqlite:///"))
+        """The SQLite file, or None for a journal in memory or in PostgreSQL."""
+        if not self.url.startswith("sqlite:///"):
+            return None
+        return Path(self.url.removeprefix("sqlite:///"))
 
 
 def _pattern(text: str) -> str:

@@ -1,19 +1,23 @@
-"""The durable log of canonical events: the contract in `base`, SQLite in `sqlite`."""
+"""The durable log of canonical events: the contract in `base`, SQLite in `sqlite`, PostgreSQL in
+`postgres`.
+"""
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
 from proxy.base.errors import ConfigError
 from proxy.base.rows import BackupSize
-from proxy.journal.base import Journal
+from proxy.journal.base import WINDOW_MS, Journal
 
 
 def open_journal(
     url: str,
     *,
     read_only: bool = False,
+    pooled: bool = False,
     window_ms: float | None = None,
     frames: bool = True,
     frame_limit: int | None = None,
@@ -21,18 +25,29 @@ def open_journal(
     """Return the journal that a URL names; its `open` is still to be awaited.
 
     Args:
-        url: `sqlite:///relative.db`, `sqlite:////absolute.db` or `memory:`.
+        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://…` or `memory:`.
         read_only: Read beside a server that writes. Nobody can write a `memory:` of ours.
+        pooled: Whether a PostgreSQL is behind a pooler that gives out connections by the
+            transaction.
         window_ms: The least time between two commits in milliseconds, None for the journal's own.
         frames: Whether source frames are kept.
         frame_limit: Bytes of a source frame that are kept, None for the journal's own.
 
     Raises:
-        ConfigError: the URL names no journal that is known.
+        ConfigError: the URL names no journal that is known, or one that needs an extra.
     """
     # Imported when asked for: a command that needs no journal does not load a database.
+    if is_postgres(url):
+        return _open_postgres(
+            url,
+            read_only=read_only,
+            pooled=pooled,
+            window_ms=window_ms,
+            frames=frames,
+            frame_limit=frame_limit,
+        )
     from proxy.journal._frames import FRAME_LIMIT
-    from proxy.journal.sqlite import WINDOW_MS, SqliteJournal, TemporaryJournal
+    from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 
     limit = FRAME_LIMIT if frame_limit is None else frame_limit
     window = WINDOW_MS if window_ms is None else window_ms
@@ -44,6 +59,39 @@ def open_journal(
         window_ms=window,
         frames=frames,
         frame_limit=limit,
+    )
+
+
+def is_postgres(url: str) -> bool:
+    """Say whether a URL names a journal in PostgreSQL."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def shown(url: str) -> str:
+    """Return the URL of a journal without the password that it may have."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=f"{parts.username}@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def _open_postgres(
+    url: str, *, window_ms: float | None, frame_limit: int | None, **options: bool
+) -> Journal:
+    from proxy.journal._frames import FRAME_LIMIT
+
+    try:
+        from proxy.journal.postgres import PostgresJournal
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "`[journal]`, `url`: a journal in PostgreSQL needs the extra `postgres`: install "
+            "`dragoman[postgres]`"
+        ) from error
+    return PostgresJournal(
+        url,
+        window_ms=WINDOW_MS if window_ms is None else window_ms,
+        frame_limit=FRAME_LIMIT if frame_limit is None else frame_limit,
+        **options,
     )
 
 
@@ -64,6 +112,11 @@ def back_up(
     """
     from proxy.journal import _backup
 
+    if is_postgres(url):
+        raise ConfigError(
+            "`[journal]`, `url`: a journal in PostgreSQL is backed up by PostgreSQL's own means: "
+            "`pg_dump --schema=dragoman`"
+        )
     if url == "memory:":
         raise ConfigError(
             "`[journal]`, `url`: a `memory:` journal goes with its server and has no file to back "
@@ -74,14 +127,10 @@ def back_up(
 
 def _file_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
-    if scheme in ("postgresql", "postgres"):
-        raise ConfigError(
-            "`[journal]`, `url`: PostgreSQL is not built yet; use `sqlite:///dragoman.db`"
-        )
     path = rest[1:]
     if scheme != "sqlite" or not rest.startswith("/") or path in ("", "/", ":memory:"):
         raise ConfigError(
             f"`[journal]`, `url`: `{url}` is not a journal: write `sqlite:///relative.db`, "
-            "`sqlite:////absolute.db` or `memory:`"
+            "`sqlite:////absolute.db`, `postgresql://USER@HOST/DATABASE` or `memory:`"
         )
     return path

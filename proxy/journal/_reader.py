@@ -34,6 +34,7 @@ from proxy.base.rows import (
     StoredSnapshot,
 )
 from proxy.journal._frames import unpack_frames
+from proxy.journal._joining import ChunkJoiner
 from proxy.journal._unindexed_rows import UnindexedRows, recover_tails
 from proxy.journal.base import MINTED, NAMES, SHORTEST
 
@@ -444,7 +445,7 @@ def read_events(
             raise SessionNotFound(f"there is no session with key {session}")
         if after < pruned:
             raise CursorExpired("its entries are no longer kept")
-        joiner = _Joiner(session, after, limit_bytes, limit_rows)
+        joiner = ChunkJoiner(session, after, limit_bytes, limit_rows)
         for first, count, body in connection.execute(
             "SELECT i.first, e.count, e.body FROM event_index i LEFT JOIN events e ON e.row = i.row"
             " WHERE i.session = ?1 AND i.first >= coalesce(("
@@ -466,58 +467,6 @@ def read_events(
             if not joiner.add(first, count, body):
                 break
         return joiner.chunks(), joiner.rows
-
-
-class _Joiner:
-    """Joins the rows of a session to chunks, and checks that no row is missing."""
-
-    def __init__(self, session: int, after: int, limit: int, limit_rows: int | None) -> None:
-        self.wanted = after + 1
-        self.rows = 0
-        self._limit_rows = limit_rows
-        self._session = session
-        self._left = limit
-        self._chunks: list[Chunk] = []
-        self._bodies: list[bytes] = []
-        self._first = 0
-        self._size = 0
-
-    def add(self, first: int, count: int | None, body: bytes | None) -> bool:
-        """Take the next row, and say whether there is room for another."""
-        if count is None or body is None:
-            raise JournalCorrupt(
-                f"session {self._session}: the row with seq {first} is gone; restore a backup"
-            )
-        self.rows += 1
-        if first + count <= self.wanted:
-            return True
-        # Only the first row that is read may begin before the cursor.
-        if first > self.wanted or (first < self.wanted and (self._bodies or self._chunks)):
-            raise JournalCorrupt(
-                f"session {self._session}: expected seq {self.wanted}, found {first}; "
-                "restore a backup"
-            )
-        if not self._bodies:
-            self._first = first
-        self._bodies.append(body)
-        self.wanted = first + count
-        self._size += len(body)
-        self._left -= len(body)
-        # A row is often one event, and each chunk costs its reader a step: rows are joined.
-        if self._size >= 64 * 1024:
-            self._close()
-        return self._left > 0 and self.rows != self._limit_rows
-
-    def chunks(self) -> list[Chunk]:
-        if self._bodies:
-            self._close()
-        return self._chunks
-
-    def _close(self) -> None:
-        body = self._bodies[0] if len(self._bodies) == 1 else b"".join(self._bodies)
-        self._chunks.append(Chunk(self._first, self.wanted - self._first, body))
-        self._bodies = []
-        self._size = 0
 
 
 def read_frames(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 
 from proxy.base.errors import JournalError, JournalUnavailable
 
@@ -12,10 +11,10 @@ _log = logging.getLogger(__name__)
 
 
 class StorageState:
-    """What became of the last writes of a journal."""
+    """What became of the last writes of the journal `name`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._failed = 0
         self._since = 0.0
         self._tried = 0.0
@@ -41,7 +40,7 @@ class StorageState:
         if self.trouble is not None:
             _log.warning(
                 "the journal `%s` is back: it stores again, after %.0f s in which %d writes failed",
-                self._path,
+                self._name,
                 time.monotonic() - self._since,
                 self._failed,
                 extra={"kind": "journal_back"},

@@ -38,6 +38,9 @@ OF_WORDS = (AliasKind.REQUEST, AliasKind.LOST, AliasKind.REPEATED)
 """The kinds of alias that tell something of what was said, a hash of it, and go with a session.
 Names that somebody gave it stay, so that nobody finds them free."""
 
+WINDOW_MS = 2.0
+"""The least time between the begins of two commits; `docs/performance.md` has what others cost."""
+
 NAMES = (AliasKind.TASK, AliasKind.THREAD, AliasKind.OPERATION)
 """The kinds of alias that people know a session by."""
 

@@ -52,12 +52,13 @@ from proxy.journal._changes import (
 )
 from proxy.journal._changes import prune_frames as prune_some_frames
 from proxy.journal._database import connect_reader, translate
-from proxy.journal._frames import FRAME_LIMIT, FrameBatch, cut_frame
+from proxy.journal._frame_buffer import FrameBuffer
+from proxy.journal._frames import FRAME_LIMIT, FrameBatch
 from proxy.journal._storing import StorageState
 from proxy.journal._unindexed_rows import UnindexedRows
 from proxy.journal._unreferenced_blobs import UnreferencedBlobs
 from proxy.journal._writer import Item, Job, JournalWriter, PendingSnapshot, WalTruncation
-from proxy.journal.base import Journal, Write
+from proxy.journal.base import WINDOW_MS, Journal, Write
 
 _log = logging.getLogger(__name__)
 
@@ -67,9 +68,6 @@ READERS = 2
 """Threads that read. One reads fast enough; two keep a long replay from
 delaying the rest.
 """
-
-WINDOW_MS = 2.0
-"""The least time between two commits, see `_writer`; `docs/performance.md` has what others cost."""
 
 EMPTY_SECONDS = 5.0
 """How long a deletion waits for the write-ahead log to be emptied. Our readers hold it for some
@@ -122,14 +120,10 @@ class SqliteJournal(Journal):
         self._writer: JournalWriter | None = None
         self._failure: JournalError | None = None
         self._tell_failure: Callable[[JournalError], None] | None = None
-        self._storing = StorageState(self._path)
+        self._storing = StorageState(str(self._path))
         self._trial: asyncio.Task[None] | None = None
         self._keep_frames = frames and not read_only
-        self._frame_limit = frame_limit
-        self._frame_seconds = frame_seconds
-        # In the order of `due`: a batch is put at the end when it begins.
-        self._batches: dict[tuple[int, int], FrameBatch] = {}
-        self._sweep: asyncio.TimerHandle | None = None
+        self._frames = FrameBuffer(self._put_frames, frame_limit, frame_seconds)
         self._fresh = UnreferencedBlobs()
         self._backlog = 0
         self._is_open = False
@@ -172,15 +166,10 @@ class SqliteJournal(Journal):
         if not self._is_open:
             return
         self._is_open = False
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        self._frames.close()
         # The last connection to close tidies the write-ahead log away: that must be the writer's.
         await self._close_readers()
         if self._writer is not None:
-            for batch in self._batches.values():
-                self._writer.put(batch)
-            self._batches.clear()
             await self._writer.stop()
 
     async def _close_readers(self) -> None:
@@ -499,42 +488,11 @@ class SqliteJournal(Journal):
         """
         if not self._keep_frames or not self._is_open or not frames:
             return
-        key = (session, leg)
-        batch = self._batches.get(key)
-        if batch is not None and batch.first + len(batch.frames) != first:
-            self._send_frames(key)
-            batch = None
-        if batch is None:
-            due = self._loop.time() + self._frame_seconds
-            batch = self._batches[key] = FrameBatch(session, leg, first, at, [], due=due)
-            if self._sweep is None:
-                self._sweep = self._loop.call_at(due, self._send_due_frames)
-        size = sum(map(len, frames))
-        if size > self._frame_limit:
-            frames = [cut_frame(frame, self._frame_limit) for frame in frames]
-            size = sum(map(len, frames))
-        batch.frames += frames
-        batch.size += size
-        batch.at = at
-        # Large enough to compress well, small enough to unpack for one frame.
-        if batch.size >= 64 * 1024:
-            self._send_frames(key)
+        self._frames.add(session, leg, first, frames, at)
 
-    def _send_frames(self, key: tuple[int, int]) -> None:
-        batch = self._batches.pop(key, None)
-        if batch is not None and self._writer is not None:
+    def _put_frames(self, batch: FrameBatch) -> None:
+        if self._writer is not None:
             self._writer.put(batch)
-
-    def _send_due_frames(self) -> None:
-        self._sweep = None
-        now = self._loop.time()
-        for key, batch in list(self._batches.items()):
-            if batch.due > now:
-                break
-            self._send_frames(key)
-        if self._batches:
-            # Not when the next one is due: with many sessions that would be all the time.
-            self._sweep = self._loop.call_later(self._frame_seconds / 2, self._send_due_frames)
 
     async def frames(
         self,
@@ -553,7 +511,7 @@ class SqliteJournal(Journal):
             JournalCorrupt: a batch of frames is damaged.
         """
         if (writer := self._writer) is not None:
-            self._send_frames((session, leg))
+            self._frames.send(session, leg)
 
             def store(transaction: Transaction) -> None:
                 for batch in writer.take_frames(session, leg):
@@ -669,7 +627,7 @@ class SqliteJournal(Journal):
             return erase_some(transaction.connection, session)
 
         await self._job(begin)
-        self._forget_frames(session)
+        self._frames.forget(session)
         while await self._job(erase):
             pass
         await self.emptied()
@@ -704,10 +662,6 @@ class SqliteJournal(Journal):
             transaction.after.append(lambda: writer.forget_rows(tail))
         writer.take_frames(session)
 
-    def _forget_frames(self, session: int) -> None:
-        for key in [key for key in self._batches if key[0] == session]:
-            del self._batches[key]
-
     async def expire(self, session: int, *, unless_after: int, at: int) -> bool:
         """Erase a session as `delete` does, but say that it is `expired`; return False where
         something is open in it, or happened after `unless_after`, and leave it as it is.
@@ -733,7 +687,7 @@ class SqliteJournal(Journal):
         more = await self._job(begin)
         if more is None:
             return False
-        self._forget_frames(session)
+        self._frames.forget(session)
         while more:
             more = await self._job(erase)
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 from proxy.base.errors import JournalError
 from proxy.base.rows import Chunk, SessionRow
 from proxy.journal.base import Journal, Write
+from proxy.journal.postgres import PostgresJournal
 from proxy.journal.sqlite import SqliteJournal
+from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.waiting import SOON_S
 
 
@@ -82,13 +84,25 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-@pytest.fixture(params=["late", "indexed"])
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this process."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["late", "indexed", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def journal(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Journal]:
-    """A journal whose index is written late, and one whose index is written after every row."""
+    """A journal whose index is written late, one whose index is written after every row, and one in
+    PostgreSQL."""
+    made: Journal
     if request.param == "late":
         made = SqliteJournal(path)
-    else:
+    elif request.param == "indexed":
         made = SqliteJournal(path, index_rows=1, window_ms=0)
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        made = PostgresJournal(server.url(server.new_database()))
     await made.open()
     yield made
     await made.aclose()

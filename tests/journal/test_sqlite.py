@@ -98,8 +98,7 @@ def test_a_temporary_journal_that_is_never_opened_leaves_no_file() -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://localhost/x", "not built yet"),
-        ("mysql://localhost/x", "sqlite:///relative.db"),
+        ("mysql://localhost/x", "postgresql://"),
         ("sqlite://relative.db", "sqlite:///relative.db"),
         ("sqlite:///", "sqlite:///relative.db"),
         ("sqlite:///:memory:", "memory:"),

@@ -1,0 +1,173 @@
+"""A node: a process that uses the journal, with a lease that it renews by the server's clock.
+
+The row of a node tells all others that it lives. It has an epoch, which each of its connections
+that writes begins anew; a commit locks the row with the epoch that it knows, so that a new epoch
+waits for the commits of the old, and stops those that come later. A node that takes another's place
+deletes its row, which does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import socket
+import time
+from typing import Any
+
+from proxy.base import metrics
+from proxy.base.errors import JournalUnavailable
+from proxy.journal.postgres._changes import Fence, Fenced
+from proxy.journal.postgres._database import Connection, Database, lock_schema
+
+_log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 5.0
+"""How long a node that does not renew its lease is taken to live."""
+
+RENEW_SECONDS = 1.0
+"""The time between two renewals."""
+
+MARGIN_SECONDS = 1.0
+"""What a node takes off its lease before it acts by it."""
+
+SLOTS = 256
+"""How many nodes there may be at once: their slots are in the keys of sessions."""
+
+ERA = 1_577_836_800
+"""The begin of 2020 in Unix seconds, from which keys count."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Node:
+    """This process, as the others know it. `leased_until` is when its lease ends, by the monotonic
+    clock, with a margin."""
+
+    database: Database
+    name: str = dataclasses.field(
+        default_factory=lambda: f"{socket.gethostname()} (pid {os.getpid()})"
+    )
+    number: int = dataclasses.field(default=0, init=False)
+    epoch: int = dataclasses.field(default=0, init=False)
+    leased_until: float = dataclasses.field(default=0.0, init=False)
+    _slot: int = dataclasses.field(default=0, init=False)
+    _ahead: float = dataclasses.field(default=0.0, init=False)
+    _newest: int = dataclasses.field(default=0, init=False)
+
+    @property
+    def fence(self) -> Fence:
+        """Return what each of its transactions checks."""
+        return Fence(self.number, self.epoch)
+
+    async def come(self, connection: Connection) -> None:
+        """Become a node. Another one that lives is asked to wait for: its lease may be at its end.
+
+        Raises:
+            JournalUnavailable: another process uses the journal.
+        """
+        waited = False
+        renewed: dict[int, Any] = {}
+        while True:
+            async with connection.transaction():
+                await lock_schema(connection)
+                begun = time.monotonic()
+                others = await connection.fetch(
+                    "SELECT node, name, renewed_at, renewed_at + $1 * interval '1 second'"
+                    "  < clock_timestamp() AS over FROM dragoman.nodes",
+                    LEASE_SECONDS,
+                )
+                living = [row for row in others if not row["over"]]
+                if not living:
+                    await self._register(connection, [row["name"] for row in others])
+                    self.leased_until = begun + LEASE_SECONDS - MARGIN_SECONDS
+                    return
+            for row in living:
+                if renewed.setdefault(row["node"], row["renewed_at"]) != row["renewed_at"]:
+                    raise JournalUnavailable(
+                        f"another Dragoman, {row['name']}, uses the journal "
+                        f"`{self.database.shown}`: stop it, or name another database"
+                    )
+            if not waited:
+                waited = True
+                _log.info(
+                    "waiting for the lease of %s to end, which has not stopped in order",
+                    living[0]["name"],
+                    extra={"kind": "waiting"},
+                )
+            await asyncio.sleep(RENEW_SECONDS / 4)
+
+    async def _register(self, connection: Connection, gone: list[str]) -> None:
+        metrics.KILLED.set(bool(gone))
+        for name in gone:
+            _log.warning(
+                "the process before, %s, did not stop in order: it was killed, or the machine "
+                "failed; what the journal has of it is taken up",
+                name,
+                extra={"kind": "killed"},
+            )
+        await connection.execute("DELETE FROM dragoman.nodes")
+        self.epoch = 1
+        self.number, self._slot, time_there = await connection.fetchrow(
+            "INSERT INTO dragoman.nodes (node, epoch, slot, name, started_at, renewed_at)"
+            " SELECT nextval('dragoman.node_numbers'), $1, slot, $2, clock_timestamp(),"
+            "  clock_timestamp() FROM generate_series(0, $3::int - 1) slot"
+            " WHERE slot NOT IN (SELECT slot FROM dragoman.nodes) ORDER BY slot LIMIT 1"
+            " RETURNING node, slot, extract(epoch FROM renewed_at)::float8",
+            *(self.epoch, self.name, SLOTS),
+        )
+        self._ahead = time_there - time.monotonic()
+        # Who had the slot before may have made keys in this second.
+        self._newest = (int(time_there) - ERA + 1) << 22
+
+    def new_key(self) -> int:
+        """Return the key of a session to be made: no other has it, on whatever node, and those of
+        later seconds are larger. It has 31 bits of the server's time, 8 of the slot, 14 that count,
+        so that JavaScript can read it."""
+        begin = int(self._ahead + time.monotonic()) - ERA
+        own = self._slot << 14
+        key = begin << 22 | own
+        if key <= self._newest:
+            key = self._newest + 1
+            if self._newest >> 14 != key >> 14 or key >> 14 & SLOTS - 1 != self._slot:
+                # None is left of that second, or it is where this node began.
+                key = ((self._newest >> 22) + 1) << 22 | own
+        self._newest = key
+        return key
+
+    async def begin_epoch(self, connection: Connection) -> None:
+        """Begin the epoch of a new connection: returns when nothing of the older ones is under way.
+
+        Raises:
+            Fenced: another has this node's place.
+        """
+        begun = time.monotonic()
+        # The epoch may have been begun by an attempt whose answer did not arrive.
+        epoch = await connection.fetchval(
+            "UPDATE dragoman.nodes SET epoch = epoch + 1, renewed_at = clock_timestamp()"
+            " WHERE node = $1 RETURNING epoch",
+            self.number,
+        )
+        if epoch is None:
+            raise Fenced("another process has taken the place of this one in the journal")
+        self.epoch = epoch
+        self.leased_until = begun + LEASE_SECONDS - MARGIN_SECONDS
+
+    async def renew(self, connection: Connection) -> None:
+        """Renew the lease.
+
+        Raises:
+            Fenced: another has this node's place.
+        """
+        begun = time.monotonic()
+        found = await connection.fetchval(
+            "UPDATE dragoman.nodes SET renewed_at = clock_timestamp() WHERE node = $1 RETURNING 1",
+            self.number,
+        )
+        if found is None:
+            raise Fenced("another process has taken the place of this one in the journal")
+        self.leased_until = begun + LEASE_SECONDS - MARGIN_SECONDS
+
+    async def go(self, connection: Connection) -> None:
+        """Leave in order: nobody has to wait for the lease to end."""
+        await connection.execute("DELETE FROM dragoman.nodes WHERE node = $1", self.number)

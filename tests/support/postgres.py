@@ -1,0 +1,129 @@
+"""A PostgreSQL server of a test's own: Debian's programs, in a folder that goes with it.
+
+`initdb` refuses to be run by root, so that root runs them as the user that Debian made for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+USER = "dragoman"
+
+_PSQL = ("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c")
+
+
+def program(name: str) -> str:
+    """Return the path of one of PostgreSQL's programs, the newest that is installed."""
+    found = shutil.which(name)
+    if found is None:
+        folders = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
+        newest = max(folders, key=lambda path: int(path.parts[-3]), default=None)
+        if newest is None:
+            raise RuntimeError(f"there is no `{name}`: `apt-get install postgresql`")
+        found = str(newest)
+    return found
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class PostgresServer:
+    """A server with its data in `folder`, started by `start`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._numbers = itertools.count(1)
+        self._as: list[str] = []
+        if getpass.getuser() == "root" or os.geteuid() == 0:
+            self._as = ["runuser", "-u", "postgres", "--"]
+            shutil.chown(folder, "postgres")
+
+    def make(self) -> None:
+        """Make the files of a server."""
+        self._run(
+            program("initdb"),
+            *("--pgdata", str(self._data), "--username", USER),
+            *("--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"),
+        )
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        options = (
+            f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c max_connections=200"
+        )
+        log = str(self.folder / "log")
+        self._control("--log", log, "--options", options, "--wait", "--timeout=300", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: `immediate` is as if it had crashed."""
+        self._control("--mode", mode, "--wait", "--timeout=300", "stop")
+
+    def _control(self, *arguments: str) -> None:
+        self._run(program("pg_ctl"), "--pgdata", str(self._data), *arguments)
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(
+            [*self._as, *command],
+            cwd="/",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} failed: {done.stdout.decode(errors='replace')}")
+
+    def url(self, database: str) -> str:
+        """Return the URL of one of its databases."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def query(self, database: str, sql: str) -> list[str]:
+        """Do something in a database that no journal does, and return the lines of what it says."""
+        done = subprocess.run(
+            [program(_PSQL[0]), *_PSQL[1:], sql, self.url(database)],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        )
+        return done.stdout.decode().splitlines()
+
+    def new_database(self) -> str:
+        """Make a database and return its name."""
+        name = f"test_{next(self._numbers)}"
+        self.query("postgres", f"CREATE DATABASE {name}")
+        return name
+
+
+@contextlib.contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Run a server in a temporary folder."""
+    # Its sockets have short names only in a short folder, which another user may enter.
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    server = PostgresServer(folder)
+    try:
+        server.make()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop("immediate")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
