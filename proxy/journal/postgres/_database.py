@@ -37,6 +37,8 @@ _AWAY = (
     EOFError,
     TimeoutError,
     asyncpg.InterfaceError,
+    # A server that hung up while nothing was asked of it: asyncpg does not know it yet.
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,

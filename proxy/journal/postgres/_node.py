@@ -108,6 +108,10 @@ class Node:
             )
         await connection.execute("DELETE FROM dragoman.nodes")
         self.epoch = 1
+        newest: int = await connection.fetchval(
+            "SELECT coalesce(max(key), 0) FROM (SELECT key FROM dragoman.sessions"
+            "  UNION ALL SELECT session FROM dragoman.staged) AS keys (key)"
+        )
         self.number, self._slot, time_there = await connection.fetchrow(
             "INSERT INTO dragoman.nodes (node, epoch, slot, name, started_at, renewed_at)"
             " SELECT nextval('dragoman.node_numbers'), $1, slot, $2, clock_timestamp(),"
@@ -117,8 +121,8 @@ class Node:
             *(self.epoch, self.name, SLOTS),
         )
         self._ahead = time_there - time.monotonic()
-        # Who had the slot before may have made keys in this second.
-        self._newest = (int(time_there) - ERA + 1) << 22
+        # The node that had the slot before may have made keys in this second, or ahead of it.
+        self._newest = max((int(time_there) - ERA + 1) << 22, newest)
 
     def new_key(self) -> int:
         """Return the key of a session to be made: no other has it, on whatever node, and those of

@@ -331,7 +331,12 @@ class PostgresJournal(Journal):
             try:
                 await self._until_connected(until)
                 async with self._acquired() as connection:
-                    return await question(connection)
+                    try:
+                        return await question(connection)
+                    except DATABASE_ERRORS as error:
+                        if is_away(error):
+                            connection.terminate()
+                        raise
             except JournalCorrupt as error:
                 metrics.count_failed_read(error)
                 raise
