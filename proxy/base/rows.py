@@ -125,6 +125,15 @@ class CommandRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A process that shares the journal with others: its number, which no other ever has, and the
+    URL by which the others reach it."""
+
+    number: int
+    url: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Chunk:
     """Consecutive entries of a session: `count` NDJSON lines (`Entry.encode_row`), the first with
     seq `first`.

@@ -18,6 +18,7 @@ def open_journal(
     *,
     read_only: bool = False,
     pooled: bool = False,
+    advertise: str | None = None,
     window_ms: float | None = None,
     frames: bool = True,
     frame_limit: int | None = None,
@@ -29,6 +30,8 @@ def open_journal(
         read_only: Read beside a server that writes. Nobody can write a `memory:` of ours.
         pooled: Whether a PostgreSQL is behind a pooler that gives out connections by the
             transaction.
+        advertise: Where other processes that share a PostgreSQL journal reach this one; None where
+            it shares it with nobody.
         window_ms: The least time between two commits in milliseconds, None for the journal's own.
         frames: Whether source frames are kept.
         frame_limit: Bytes of a source frame that are kept, None for the journal's own.
@@ -42,6 +45,7 @@ def open_journal(
             url,
             read_only=read_only,
             pooled=pooled,
+            advertise=advertise,
             window_ms=window_ms,
             frames=frames,
             frame_limit=frame_limit,
@@ -76,7 +80,12 @@ def shown(url: str) -> str:
 
 
 def _open_postgres(
-    url: str, *, window_ms: float | None, frame_limit: int | None, **options: bool
+    url: str,
+    *,
+    advertise: str | None,
+    window_ms: float | None,
+    frame_limit: int | None,
+    **options: bool,
 ) -> Journal:
     from proxy.journal._frames import FRAME_LIMIT
 
@@ -89,6 +98,7 @@ def _open_postgres(
         ) from error
     return PostgresJournal(
         url,
+        advertise=advertise,
         window_ms=WINDOW_MS if window_ms is None else window_ms,
         frame_limit=FRAME_LIMIT if frame_limit is None else frame_limit,
         **options,

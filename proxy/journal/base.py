@@ -29,6 +29,7 @@ from proxy.base.rows import (
     CommandRow,
     CommandStatus,
     NewSession,
+    NodeRow,
     SessionRow,
     ShareRow,
     StoredSnapshot,
@@ -196,6 +197,27 @@ class Journal(abc.ABC):
     @abc.abstractmethod
     def stored(self) -> int:
         """Entries that were stored since the journal was opened."""
+
+    async def claim(self, session: int) -> NodeRow | None:
+        """Claim a session for this process, which is the only one to write to it until `release`;
+        or return the process that has it. Only where processes share the journal is there another.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+        return None
+
+    def release(self, session: int) -> None:  # noqa: B027 - where nobody shares it that is nothing
+        """Let go of a session, once all that was submitted of it is stored; never blocks."""
+
+    async def unclaimed(self, limit: int) -> list[str]:
+        """Return the public ids of at most `limit` sessions with work that no process has, where
+        processes share the journal.
+
+        Raises:
+            JournalUnavailable: it cannot be read now.
+        """
+        return []
 
     @abc.abstractmethod
     async def session(self, id: str) -> SessionRow:

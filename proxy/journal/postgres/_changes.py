@@ -250,7 +250,7 @@ async def store_rare(connection: Connection, write: Write, fence: Fence, kept: s
     """
     session = write.session
     if write.new is not None:
-        await insert_session(connection, write.new)
+        await insert_session(connection, write.new, fence)
     if (leg := write.new_leg) is not None:
         await connection.execute(
             "INSERT INTO dragoman.legs (session, number, backend, native_id, resumes)"
@@ -274,7 +274,7 @@ async def store_rare(connection: Connection, write: Write, fence: Fence, kept: s
         )
 
 
-async def insert_session(connection: Connection, new: NewSession) -> None:
+async def insert_session(connection: Connection, new: NewSession, fence: Fence) -> None:
     """Store a session with its first leg, its codec and its names.
 
     Raises:
@@ -285,8 +285,8 @@ async def insert_session(connection: Connection, new: NewSession) -> None:
     try:
         await connection.execute(
             "WITH made AS (INSERT INTO dragoman.sessions"
-            "  (key, id, owner, route, dialect, created_at, secret, updated_at)"
-            "  VALUES ($1, $2, $3, $4, $5, $6, $7, $8)), bound AS (INSERT INTO dragoman.legs"
+            "  (key, id, owner, route, dialect, created_at, secret, updated_at, node)"
+            "  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $14)), bound AS (INSERT INTO dragoman.legs"
             "  (session, number, backend, native_id) VALUES ($1, 0, $9, $10))"
             " INSERT INTO dragoman.codecs (session, dialect, version, settings)"
             " SELECT $1, $11, $12, $13 WHERE $11::text IS NOT NULL",
@@ -294,6 +294,7 @@ async def insert_session(connection: Connection, new: NewSession) -> None:
             *(row.secret, row.updated_at, new.backend),
             None if new.native_id is None else plain(new.native_id),
             *((None, None, None) if codec is None else dataclasses.astuple(codec)),
+            fence.node,
         )
     except asyncpg.UniqueViolationError as error:
         raise _taken(row.id, error) from error
@@ -501,14 +502,16 @@ async def count_rows(connection: Connection, sessions: Sequence[int]) -> None:
     )
 
 
-async def may_expire(connection: Connection, session: int, unless_after: int) -> bool:
-    """Say whether nothing is open in a session, and nothing happened in it after `unless_after`;
-    nobody changes that before the transaction's end."""
+async def may_expire(connection: Connection, fence: Fence, session: int, unless_after: int) -> bool:
+    """Say whether nothing is open in a session, nothing happened in it after `unless_after`, and no
+    other node has it; nobody changes that before the transaction's end."""
     found = await connection.fetchval(
         "SELECT greatest(updated_at, coalesce((SELECT max(at) FROM dragoman.events"
         "  WHERE session = key AND first > counted), 0)) FROM dragoman.sessions"
-        " WHERE key = $1 AND erased_at IS NULL AND state IN ('idle', 'ended') FOR NO KEY UPDATE",
-        session,
+        " WHERE key = $1 AND erased_at IS NULL AND state IN ('idle', 'ended')"
+        " AND (node IS NULL OR node = $2 OR node NOT IN (SELECT node FROM dragoman.nodes))"
+        " FOR NO KEY UPDATE",
+        *(session, fence.node),
     )
     return found is not None and found <= unless_after
 

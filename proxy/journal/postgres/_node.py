@@ -41,13 +41,15 @@ ERA = 1_577_836_800
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Node:
-    """This process, as the others know it. `leased_until` is when its lease ends, by the monotonic
+    """This process, as the others know it; `url` is where they reach it, None where it shares the
+    journal with nobody. `leased_until` is when its lease ends, by the monotonic
     clock, with a margin."""
 
     database: Database
     name: str = dataclasses.field(
         default_factory=lambda: f"{socket.gethostname()} (pid {os.getpid()})"
     )
+    url: str | None = None
     number: int = dataclasses.field(default=0, init=False)
     epoch: int = dataclasses.field(default=0, init=False)
     leased_until: float = dataclasses.field(default=0.0, init=False)
@@ -61,10 +63,12 @@ class Node:
         return Fence(self.number, self.epoch)
 
     async def come(self, connection: Connection) -> None:
-        """Become a node. Another one that lives is asked to wait for: its lease may be at its end.
+        """Become a node. A node that is in the way is waited for, as long as it does not renew its
+        lease: it may have been killed.
 
         Raises:
-            JournalUnavailable: another process uses the journal.
+            JournalUnavailable: another process uses the journal, and one of the two does not share
+                it, or both have the same URL.
         """
         waited = False
         renewed: dict[int, Any] = {}
@@ -72,63 +76,70 @@ class Node:
             async with connection.transaction():
                 await lock_schema(connection)
                 begun = time.monotonic()
+                await bury(connection)
                 others = await connection.fetch(
-                    "SELECT node, name, renewed_at, renewed_at + $1 * interval '1 second'"
-                    "  < clock_timestamp() AS over FROM dragoman.nodes",
-                    LEASE_SECONDS,
+                    "SELECT node, name, url, renewed_at FROM dragoman.nodes"
+                    " WHERE $1::text IS NULL OR url IS NULL OR url = $1",
+                    self.url,
                 )
-                living = [row for row in others if not row["over"]]
-                if not living:
-                    await self._register(connection, [row["name"] for row in others])
+                if not others:
+                    await self._register(connection)
                     self.leased_until = begun + LEASE_SECONDS - MARGIN_SECONDS
                     return
-            for row in living:
+            for row in others:
                 if renewed.setdefault(row["node"], row["renewed_at"]) != row["renewed_at"]:
-                    raise JournalUnavailable(
-                        f"another Dragoman, {row['name']}, uses the journal "
-                        f"`{self.database.shown}`: stop it, or name another database"
-                    )
+                    raise JournalUnavailable(self._in_the_way(row["name"], row["url"]))
             if not waited:
                 waited = True
                 _log.info(
                     "waiting for the lease of %s to end, which has not stopped in order",
-                    living[0]["name"],
+                    others[0]["name"],
                     extra={"kind": "waiting"},
                 )
             await asyncio.sleep(RENEW_SECONDS / 4)
 
-    async def _register(self, connection: Connection, gone: list[str]) -> None:
-        metrics.KILLED.set(bool(gone))
-        for name in gone:
-            _log.warning(
-                "the process before, %s, did not stop in order: it was killed, or the machine "
-                "failed; what the journal has of it is taken up",
-                name,
-                extra={"kind": "killed"},
-            )
-        await connection.execute("DELETE FROM dragoman.nodes")
+    def _in_the_way(self, name: str, url: str | None) -> str:
+        who = f"another Dragoman, {name}, uses the journal `{self.database.shown}`"
+        if url is not None and url == self.url:
+            return f"{who} and says that it is at `{url}` as well: give each its own `advertise`"
+        if self.url is None and url is not None:
+            return f"{who} with `[cluster]`: set `[cluster]` here as well, or name another database"
+        if self.url is not None:
+            return f"{who} without `[cluster]`: set `[cluster]` there as well, or stop it"
+        return f"{who}: stop it, name another database, or set `[cluster]` for both"
+
+    async def _register(self, connection: Connection) -> None:
         self.epoch = 1
         newest: int = await connection.fetchval(
             "SELECT coalesce(max(key), 0) FROM (SELECT key FROM dragoman.sessions"
             "  UNION ALL SELECT session FROM dragoman.staged) AS keys (key)"
         )
-        self.number, self._slot, time_there = await connection.fetchrow(
-            "INSERT INTO dragoman.nodes (node, epoch, slot, name, started_at, renewed_at)"
-            " SELECT nextval('dragoman.node_numbers'), $1, slot, $2, clock_timestamp(),"
-            "  clock_timestamp() FROM generate_series(0, $3::int - 1) slot"
+        row = await connection.fetchrow(
+            "INSERT INTO dragoman.nodes (node, epoch, slot, name, url, started_at, renewed_at)"
+            " SELECT nextval('dragoman.node_numbers'), $1, slot, $2, $3, clock_timestamp(),"
+            "  clock_timestamp() FROM generate_series(0, $4::int - 1) slot"
             " WHERE slot NOT IN (SELECT slot FROM dragoman.nodes) ORDER BY slot LIMIT 1"
             " RETURNING node, slot, extract(epoch FROM renewed_at)::float8",
-            *(self.epoch, self.name, SLOTS),
+            *(self.epoch, self.name, self.url, SLOTS),
         )
+        if row is None:
+            raise JournalUnavailable(
+                f"{SLOTS} nodes use the journal `{self.database.shown}`, the most there may be"
+            )
+        self.number, self._slot, time_there = row
         self._ahead = time_there - time.monotonic()
         # The node that had the slot before may have made keys in this second, or ahead of it.
         self._newest = max((int(time_there) - ERA + 1) << 22, newest)
+
+    def time(self) -> float:
+        """Return Unix seconds by the clock of the server, which all nodes have in common."""
+        return self._ahead + time.monotonic()
 
     def new_key(self) -> int:
         """Return the key of a session to be made: no other has it, on whatever node, and those of
         later seconds are larger. It has 31 bits of the server's time, 8 of the slot, 14 that count,
         so that JavaScript can read it."""
-        begin = int(self._ahead + time.monotonic()) - ERA
+        begin = int(self.time()) - ERA
         own = self._slot << 14
         key = begin << 22 | own
         if key <= self._newest:
@@ -175,3 +186,25 @@ class Node:
     async def go(self, connection: Connection) -> None:
         """Leave in order: nobody has to wait for the lease to end."""
         await connection.execute("DELETE FROM dragoman.nodes WHERE node = $1", self.number)
+
+
+async def bury(connection: Connection) -> list[str]:
+    """Take the places of nodes whose leases have ended, and return their names: when this is
+    committed nothing of theirs is stored any more. A server that has just started takes no node for
+    gone: while it was away nobody could renew a lease."""
+    rows = await connection.fetch(
+        "DELETE FROM dragoman.nodes WHERE node IN (SELECT node FROM dragoman.nodes"
+        "  WHERE greatest(renewed_at, pg_postmaster_start_time()) < clock_timestamp()"
+        "   - $1 * interval '1 second' ORDER BY node FOR UPDATE SKIP LOCKED) RETURNING name",
+        LEASE_SECONDS,
+    )
+    gone = [row[0] for row in rows]
+    metrics.KILLED.set(bool(gone))
+    for name in gone:
+        _log.warning(
+            "%s did not stop in order: it was killed or cut off, or the machine failed; what the "
+            "journal has of it is taken up",
+            name,
+            extra={"kind": "killed"},
+        )
+    return gone

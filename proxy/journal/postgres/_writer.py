@@ -201,6 +201,12 @@ class PostgresWriter:
         self.put(WriterJob(run, future, after))
         return await future
 
+    def post(self, run: Callable[[Connection], Awaitable[Any]]) -> None:
+        """Do something in order with the writes, whose outcome nobody waits for; never blocks."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.put(WriterJob(run, future))
+
     async def flush(self) -> None:
         """Store the frames and sums that wait to be stored later.
 

@@ -29,6 +29,7 @@ from proxy.base.rows import (
     CodecRow,
     CommandRow,
     CommandStatus,
+    NodeRow,
     SessionRow,
     ShareRow,
     StoredSnapshot,
@@ -48,7 +49,8 @@ from proxy.journal.postgres._database import (
     is_away,
     migrate,
 )
-from proxy.journal.postgres._node import RENEW_SECONDS, Node
+from proxy.journal.postgres._node import RENEW_SECONDS, Node, bury
+from proxy.journal.postgres._ownership import claim, read_unclaimed, release
 from proxy.journal.postgres._writer import PATIENCE_SECONDS, RETRY_SECONDS, PostgresWriter
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ class PostgresJournal(Journal):
         read_only: Read beside the process that writes; every change fails with
             `JournalUnavailable`.
         pooled: Whether a pooler gives out connections by the transaction.
+        advertise: Where other nodes reach this one, which shares the journal with them then.
         window_ms: The least time between two commits, in milliseconds: costs its length under load,
             saves CPU.
         frames: Whether source frames are kept.
@@ -78,6 +81,7 @@ class PostgresJournal(Journal):
         *,
         read_only: bool = False,
         pooled: bool = False,
+        advertise: str | None = None,
         window_ms: float = WINDOW_MS,
         frames: bool = True,
         frame_limit: int = FRAME_LIMIT,
@@ -86,7 +90,7 @@ class PostgresJournal(Journal):
         self._database = Database(url, pooled)
         self._read_only = read_only
         self._window_ms = window_ms
-        self._node = Node(self._database)
+        self._node = Node(self._database, url=advertise)
         self._writer: PostgresWriter | None = None
         self._pool: asyncpg.Pool | None = None
         self._failure: JournalError | None = None
@@ -146,15 +150,13 @@ class PostgresJournal(Journal):
         """Finish what processes that are gone have begun."""
         async with connection.transaction():
             await _changes.erase_left(connection)
-        for (key,) in await connection.fetch(
-            "SELECT key FROM dragoman.sessions WHERE erasing AND erased_at IS NULL"
-        ):
+        left = await connection.fetch(
+            "SELECT key, updated_at FROM dragoman.sessions WHERE erasing"
+            " AND (node IS NULL OR node NOT IN (SELECT node FROM dragoman.nodes))"
+        )
+        for key, at in left:
             async with connection.transaction():
-                at = await connection.fetchval(
-                    "SELECT updated_at FROM dragoman.sessions WHERE key = $1", key
-                )
                 await _changes.begin_erasing(connection, key, at, "deleted")
-        for (key,) in await connection.fetch("SELECT key FROM dragoman.sessions WHERE erasing"):
             while await _changes.erase_some(connection, key):
                 pass
 
@@ -187,6 +189,8 @@ class PostgresJournal(Journal):
             try:
                 async with self._acquired() as connection:
                     await self._node.renew(connection)
+                    if self._node.url is not None and await bury(connection):
+                        await self._take_up(connection)
             except _changes.Fenced as error:
                 self._fail(error)
                 return
@@ -370,6 +374,27 @@ class PostgresJournal(Journal):
         """Return the key of a session to be made: no other session has it, and newer ones have
         larger ones."""
         return self._node.new_key()
+
+    async def claim(self, session: int) -> NodeRow | None:
+        """Claim a session for this process, or return the one that has it.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+        if self._node.url is None or self._read_only:
+            return None
+        return await self._job(lambda c: claim(c, self._node.fence, session))
+
+    def release(self, session: int) -> None:
+        """Let go of a session, once all that was submitted of it is stored."""
+        if self._node.url is not None and self._writer is not None and self._is_open:
+            fence = self._node.fence
+            # Where it fails the session stays ours, and we are asked for it.
+            self._writer.post(lambda c: release(c, fence, [session]))
+
+    async def unclaimed(self, limit: int) -> list[str]:
+        """Return the public ids of sessions with work that no process has."""
+        return await self._ask(lambda c: read_unclaimed(c, limit))
 
     async def session(self, id: str) -> SessionRow:
         """Return the session with this public id, deleted ones included.
@@ -675,7 +700,7 @@ class PostgresJournal(Journal):
         """
 
         async def begin(connection: Connection) -> bool:
-            if not await _changes.may_expire(connection, session, unless_after):
+            if not await _changes.may_expire(connection, self._node.fence, session, unless_after):
                 return False
             return await _changes.begin_erasing(connection, session, at, "expired")
 

@@ -1,13 +1,14 @@
 -- The journal as Dragoman 0.1 writes it. Times are Unix milliseconds, unless their type says otherwise.
 -- Texts have no character U+0000, which PostgreSQL does not store: `_database.py` says how it is written.
 
--- A process that uses the journal. Its `slot`, which no other has, is in the keys that it makes. `epoch` counts its connections: a commit of an older one changes nothing. It is gone
+-- A process that uses the journal; without a `url`, where others forward to, it is the only one. Its `slot`, which no other has, is in the keys that it makes. `epoch` counts its connections: a commit of an older one changes nothing. It is gone
 -- once `renewed_at`, by this server's clock, is older than a lease, and then a node that needs what it had deletes its row.
 CREATE TABLE dragoman.nodes (
     node bigint PRIMARY KEY,
     epoch bigint NOT NULL,
     slot integer NOT NULL UNIQUE,
     name text NOT NULL,
+    url text,
     started_at timestamptz NOT NULL,
     renewed_at timestamptz NOT NULL,
     UNIQUE (node, epoch)
@@ -18,6 +19,7 @@ CREATE SEQUENCE dragoman.node_numbers;
 -- `erasing` says that a deletion is under way, so that it is finished after a crash.
 -- `bytes` is what its events, source frames and files take; of its events those up to seq `counted`, as for `updated_at`.
 -- A tombstone whose session was not deleted but kept no longer has the state `expired`.
+-- `node` has it in memory, if that node still lives.
 CREATE TABLE dragoman.sessions (
     key bigint PRIMARY KEY,
     id text NOT NULL UNIQUE,
@@ -35,7 +37,8 @@ CREATE TABLE dragoman.sessions (
     erased_at bigint,
     erasing boolean NOT NULL DEFAULT false,
     bytes bigint NOT NULL DEFAULT 0,
-    counted bigint NOT NULL DEFAULT 0
+    counted bigint NOT NULL DEFAULT 0,
+    node bigint
 ) WITH (fillfactor = 70);
 CREATE INDEX sessions_by_owner ON dragoman.sessions (owner, key);
 CREATE INDEX sessions_by_route ON dragoman.sessions (route, key);
