@@ -199,7 +199,7 @@ class Journal(abc.ABC):
         """Entries that were stored since the journal was opened."""
 
     async def claim(self, session: int) -> NodeRow | None:
-        """Claim a session for this process, which is the only one to write to it until `release`;
+        """Claim a session for this process, which is the only one to write to it until `let_go`;
         or return the process that has it. Only where processes share the journal is there another.
 
         Raises:
@@ -207,7 +207,7 @@ class Journal(abc.ABC):
         """
         return None
 
-    def release(self, session: int) -> None:  # noqa: B027 - where nobody shares it that is nothing
+    def let_go(self, session: int) -> None:  # noqa: B027 - where nobody shares it that is nothing
         """Let go of a session, once all that was submitted of it is stored; never blocks."""
 
     async def unclaimed(self, limit: int) -> list[str]:

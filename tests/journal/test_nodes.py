@@ -62,12 +62,12 @@ async def test_a_session_belongs_to_the_node_that_made_or_claimed_it(
         assert await one.claim(session.key) is None
         owner = await two.claim(session.key)
         assert owner == NodeRow(one._node.number, "http://127.0.0.1:1")
-        one.release(session.key)
+        one.let_go(session.key)
         await claimed(two, session.key)
         assert (await one.claim(session.key)) == NodeRow(two._node.number, "http://127.0.0.1:2")
         assert await store(two, Write(session.key, 2, 1, line(2))) is None
         # What one has let go of and claimed again at once stays its own.
-        two.release(session.key)
+        two.let_go(session.key)
         assert await two.claim(session.key) is None
         assert await one.claim(session.key) is not None
 
@@ -78,7 +78,7 @@ async def test_one_of_many_that_claim_at_once_gets_it(
     async with nodes(postgres, database, 3) as all_:
         for number in range(10):
             session = await create(all_[0], f"s{number}")
-            all_[0].release(session.key)
+            all_[0].let_go(session.key)
             await asyncio.sleep(0)
             got = await asyncio.gather(*(one.claim(session.key) for one in all_))
             assert got.count(None) == 1

@@ -385,7 +385,7 @@ class PostgresJournal(Journal):
             return None
         return await self._job(lambda c: claim(c, self._node.fence, session))
 
-    def release(self, session: int) -> None:
+    def let_go(self, session: int) -> None:
         """Let go of a session, once all that was submitted of it is stored."""
         if self._node.url is not None and self._writer is not None and self._is_open:
             fence = self._node.fence
