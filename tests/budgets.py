@@ -44,7 +44,7 @@ BUDGETS = (
     Budget("translate, compare", 4_100, ("adapters/offline",)),
     Budget("base of the proxy", 1_500, ("proxy/__init__.py", "proxy/base")),
     Budget("configuration", 1_250, ("proxy/config",)),
-    Budget("HTTP", 450, ("proxy/http",)),
+    Budget("HTTP", 800, ("proxy/http",)),
     Budget("journal", 3_300, ("proxy/journal",)),
     Budget("journal in PostgreSQL", 2_400, ("proxy/journal/postgres",)),
     Budget("recording", 500, ("proxy/recording",)),

@@ -19,7 +19,7 @@ from proxy.config.settings import ListenerSettings
 from proxy.control import api, routes
 from proxy.control.demo import Demo
 from proxy.control.demo import add_routes as add_demo
-from proxy.entry.keys import LISTENER_FACE, LISTENER_ROUTE, SESSIONS
+from proxy.entry.keys import INTERNAL, LISTENER_FACE, LISTENER_ROUTE, SESSIONS
 from proxy.entry.origins import add_origins
 from proxy.faces import addresses
 from proxy.faces.misdirected import load_faces
@@ -29,7 +29,7 @@ from proxy.sessions.sessions import Sessions
 from proxy.ui import ui
 
 
-def _base(sessions: Sessions) -> web.Application:
+def _base(sessions: Sessions, *, internal: bool = False) -> web.Application:
     app = web.Application(
         # Bodies are read by `proxy.http.bodies`, which knows the limit of each route.
         client_max_size=0,
@@ -37,14 +37,18 @@ def _base(sessions: Sessions) -> web.Application:
     )
     server_logger.addFilter(NO_HTTP)
     app[SESSIONS] = sessions
+    app[INTERNAL] = internal
     add_origins(app)
     app.on_response_prepare.append(prepared)
     return app
 
 
-def create_app(sessions: Sessions, demo: Demo | None = None) -> web.Application:
-    """Return the main application; that of a demo can be broken."""
-    app = _base(sessions)
+def create_app(
+    sessions: Sessions, demo: Demo | None = None, *, internal: bool = False
+) -> web.Application:
+    """Return the main application; that of a demo can be broken. An `internal` one takes only what
+    the processes that share the journal forward to it."""
+    app = _base(sessions, internal=internal)
     health.add_routes(app)
     metrics.add_routes(app)
     routes.add_routes(app)

@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable
 from aiohttp import hdrs, web
 
 from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.app.elsewhere import answered, check_seal
 from proxy.base import traces
 from proxy.base.metrics import LEFT, count_request
 from proxy.base.repeats import Submission
 from proxy.control import api
 from proxy.entry.capture import record, write_head
 from proxy.entry.entry import REFUSED
-from proxy.entry.keys import FACE, LISTENER_FACE, SESSIONS, SHOWN_IN, SUBMISSION
+from proxy.entry.keys import FACE, INTERNAL, LISTENER_FACE, SESSIONS, SHOWN_IN, STARTED, SUBMISSION
 from proxy.entry.origins import allowed, is_preflight, preflight
 from proxy.http.loopback import foreign_name
 from proxy.http.malformed import MALFORMED_HEAD, malformed
@@ -51,6 +52,12 @@ async def _serve(handler: Handler, request: web.Request) -> web.StreamResponse:
     """Keep the sessions that a request looks at in memory until it is answered; without keys,
     refuse what a foreign web page could send; answer preflights."""
     sessions = request.app[SESSIONS]
+    forwarder = sessions.forwarder
+    if forwarder is not None and request.app[INTERNAL]:
+        try:
+            await check_seal(forwarder, request)
+        except DragomanError as error:
+            return api.error_response(error)
     if (wrong := malformed(request)) is not None:
         # The handler refuses it in the form of its dialect.
         request[MALFORMED_HEAD] = wrong
@@ -64,7 +71,10 @@ async def _serve(handler: Handler, request: web.Request) -> web.StreamResponse:
             return _preflight(request)
     try:
         with sessions.cache.holding():
-            response = await handler(request)
+            if forwarder is None:
+                response = await handler(request)
+            else:
+                response = await answered(forwarder, handler, request)
             if (submission := request.get(SUBMISSION)) is not None:
                 await _reply(request, response, submission)
             return response
@@ -106,6 +116,7 @@ def _preflight(request: web.Request) -> web.Response:
 async def prepared(request: web.Request, response: web.StreamResponse) -> None:
     """Say the `traceparent` in an answer whose head is about to go out, count it, and write it down
     where it is recorded. One that a backend gave for itself stays."""
+    request[STARTED] = True
     headers, trace = response.headers, traces.current.get()
     if trace is not None:
         headers.setdefault(traces.HEADER, trace)

@@ -19,12 +19,13 @@ from proxy.app.reloading import reload_when_told
 from proxy.base import process
 from proxy.base.clock import Clock, IdSource
 from proxy.base.clock_steps import watch_clock
-from proxy.base.errors import CannotListen, JournalError, why_not_listening
+from proxy.base.errors import CannotListen, ConfigError, JournalError, why_not_listening
 from proxy.base.loop_lag import LAG
 from proxy.base.tasks import Tasks
-from proxy.config.settings import Address, Settings
+from proxy.config.settings import Address, ClusterSettings, Settings
 from proxy.control.demo import Demo
 from proxy.http.connections import runner_of
+from proxy.http.forwarding import Forwarder
 from proxy.journal import open_journal, shown
 from proxy.migration.shadowing import ShadowDriver
 from proxy.recording.recording import Captures
@@ -38,6 +39,9 @@ _log = logging.getLogger(__name__)
 BACKLOG = 1024
 """Connections that wait to be taken. Beyond it the kernel lets a client wait for a second before it
 tries again, and asyncio's own 100 are fewer than come back after a restart."""
+
+LEASE_LOOK_SECONDS = 0.1
+"""How often a request to a backend looks whether the lease is renewed that it waits for."""
 
 GRACE_SECONDS = 0.5
 """How long handlers get to end once the sessions are closed; streams were told to end before."""
@@ -64,6 +68,7 @@ async def opened_sessions(
     journal = open_journal(
         settings.journal.url,
         pooled=settings.journal.pooled,
+        advertise=None if settings.cluster is None else settings.cluster.advertise,
         frames=settings.journal.frames,
         frame_limit=settings.journal.frame_limit_bytes,
         window_ms=settings.journal.window_ms,
@@ -90,6 +95,8 @@ async def opened_sessions(
                 captures=captures,
                 tracing=tracing,
             )
+            if settings.cluster is not None:
+                join(sessions, settings.cluster, http)
             shadowing = ShadowDriver(sessions, tasks)
             sessions.cache.rested = shadowing.rested
             try:
@@ -106,6 +113,26 @@ async def opened_sessions(
             await sessions.captures.aclose()
         if tracing is not None:
             await tracing.aclose(_closing_seconds(settings) / 4)
+
+
+def join(sessions: Sessions, cluster: ClusterSettings, http: aiohttp.ClientSession) -> None:
+    """Let sessions be shared with the other processes of a cluster.
+
+    Raises:
+        ConfigError: the journal is not one that can be shared.
+    """
+    node = sessions.journal.shared
+    if node is None:
+        raise ConfigError("`[cluster]` needs a journal in PostgreSQL")
+    sessions.forwarder = Forwarder(sessions.journal, node, cluster.secret, http, sessions.tasks)
+    sessions.bodies.keeps = True
+
+    async def permit() -> None:
+        # Who has not renewed its lease may have lost its place: another may ask the backend.
+        while not node.leased:  # noqa: ASYNC110 - a clock tells of no event
+            await asyncio.sleep(LEASE_LOOK_SECONDS)
+
+    sessions.backends.permit = permit
 
 
 def _closing_seconds(settings: Settings) -> float:
@@ -169,6 +196,9 @@ async def serve(
             runner, port = await listen(create_app(sessions, demo), address, sockets)
             runners.append(runner)
             served = _base_urls(settings, address._replace(port=port))
+            if settings.cluster is not None:
+                app = create_app(sessions, internal=True)
+                runners.append((await listen(app, settings.cluster.address))[0])
             for listener in settings.listeners:
                 app = create_listener(sessions, listener)
                 at = listener.address

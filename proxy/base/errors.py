@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from adapters.model.stored import SchemaMismatch, StoredByNewer
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.base.rows import SessionRow
+from proxy.base.rows import NodeRow, SessionRow
 
 
 class UpstreamError(DragomanError):
@@ -148,6 +148,15 @@ class InteractionConflict(DragomanError):
     """The interaction is answered, or its answer is under way."""
 
     code = ErrorCode.ALREADY_ANSWERED
+
+
+class SessionElsewhere(Exception):
+    """Another process has the session: what is asked goes there whole. Not a `DragomanError`, so
+    that nobody answers it on the way."""
+
+    def __init__(self, owner: NodeRow) -> None:
+        super().__init__(f"node {owner.number} at {owner.url} has the session")
+        self.owner = owner
 
 
 class CannotListen(DragomanError):

@@ -251,6 +251,26 @@ RESUMED = Counter(
     "Sessions with work under way that the start found.",
     registry=REGISTRY,
 )
+FORWARDED = Counter(
+    "dragoman_requests_forwarded",
+    "Requests that another process answered, which has their session.",
+    registry=REGISTRY,
+)
+FORWARDED_BYTES = Counter(
+    "dragoman_forwarded_bytes",
+    "Bytes of answers that came from another process.",
+    registry=REGISTRY,
+)
+TAKEN_OVER = Counter(
+    "dragoman_sessions_taken_over",
+    "Sessions with work that were loaded since no process had them.",
+    registry=REGISTRY,
+)
+LEASE_AGE = Gauge(
+    "dragoman_lease_age_seconds",
+    "Seconds since this process last renewed its lease on the journal.",
+    registry=REGISTRY,
+)
 KILLED = Gauge(
     "dragoman_previous_killed",
     "Whether the process before this one on the journal ended without a stop.",

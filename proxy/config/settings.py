@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import itertools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -193,12 +195,21 @@ def _media_type(text: str) -> str:
     return text
 
 
+SECRET_CHARACTERS = 32
+"""The least that a secret of `[cluster]` has."""
+
+
+def is_postgres(url: str) -> bool:
+    """Say whether a URL names a journal in PostgreSQL."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
 def _journal_url(text: str) -> str:
     if text in ("sqlite:///:memory:", "sqlite://"):
         raise ValueError("has no file: write `memory:` for a journal that goes with its server")
     if text == "memory:" or (text.startswith("sqlite:///") and text.strip("/") != "sqlite:"):
         return text
-    if text.startswith(("postgresql://", "postgres://")):
+    if is_postgres(text):
         return text
     raise ValueError(
         "is not a journal: write `sqlite:///FILE`, `postgresql://USER@HOST/DATABASE` or `memory:`"
@@ -332,6 +343,78 @@ def _pattern(text: str) -> str:
     except BadPattern as error:
         raise ValueError(str(error)) from None
     return text
+
+
+class ClusterSettings(Table):
+    """`[cluster]`: how the processes that share a journal reach each other. `listen` is an internal
+    listener for them, `advertise` its URL as the others see it."""
+
+    listen: Listen
+    advertise: str
+    secret_env: str | None = None
+    secret_file: Path | None = None
+    _secret: SecretStr = PrivateAttr(default=SecretStr(""))
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> Self:
+        if (self.secret_env is None) == (self.secret_file is None):
+            raise ValueError("takes one of `secret_env` and `secret_file`")
+        return self
+
+    @field_validator("advertise")
+    @classmethod
+    def _base_url(cls, text: str) -> str:
+        if why := _wrong_address(text):
+            raise ValueError(why)
+        return text.rstrip("/")
+
+    @property
+    def address(self) -> Address:
+        """`listen`, taken apart."""
+        return parse_listen(self.listen)
+
+    @property
+    def secret(self) -> bytes:
+        """The secret that signs what processes say to each other, once `load_settings` put it
+        here."""
+        return self._secret.get_secret_value().encode()
+
+    def with_secret(self, secret: str) -> Self:
+        """Return a copy that has the secret; nothing shows it."""
+        copy = self.model_copy()
+        copy._secret = SecretStr(secret)
+        return copy
+
+    def resolved(self, environ: Mapping[str, str]) -> Self:
+        """Return a copy with the secret that the configuration names.
+
+        Raises:
+            ValueError: there is none, or it is too short to be one.
+        """
+        if self.secret_env is not None:
+            secret = variable_value(self.secret_env, environ)
+        else:
+            assert self.secret_file is not None
+            secret = file_value(self.secret_file)
+        if len(secret) < SECRET_CHARACTERS:
+            raise ValueError(
+                f"the secret has fewer than {SECRET_CHARACTERS} characters: make one with "
+                "`openssl rand -hex 32`"
+            )
+        return self.with_secret(secret)
+
+
+def _wrong_address(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment or parts.path not in ("", "/"):
+        return "must be like `http://HOST:8788`: how other machines reach this process"
+    if parts.username is not None:
+        return "must not hold a credential, since others are shown it"
+    return ""
 
 
 class RetentionSettings(Table):
@@ -606,6 +689,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     journal: JournalSettings = JournalSettings()
+    cluster: ClusterSettings | None = None
     retention: RetentionSettings = RetentionSettings()
     capture: CaptureSettings | None = None
     otel: OtelSettings = OtelSettings()
@@ -713,7 +797,7 @@ def wrong_url(url: str, dialect: str) -> str:
 
 def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
     """Yield what is wrong between tables: names used twice, names of nothing, no keys."""
-    yield from _repeated(settings)
+    yield from itertools.chain(_repeated(settings), _nothing_shared(settings))
     backends = [backend.name for backend in settings.backends]
     for at, route in enumerate(settings.routes):
         for number, share in enumerate(route.backends):
@@ -804,6 +888,13 @@ def _unowned_deliveries(settings: Settings) -> Iterator[tuple[Place, str]]:
             yield ("backends", at, "auth"), why
 
 
+def _nothing_shared(settings: Settings) -> Iterator[tuple[Place, str]]:
+    """Yield the cluster that has nothing in common."""
+    if settings.cluster is not None and not is_postgres(settings.journal.url):
+        why = 'needs a journal that processes can share: `url = "postgresql://…"` in `[journal]`'
+        yield ("cluster",), why
+
+
 def _misnamed_captures(settings: Settings) -> Iterator[tuple[Place, str]]:
     """Yield the routes that are to be recorded and are not there."""
     routes = settings.route_names
@@ -852,6 +943,8 @@ def _misnamed_tasks(settings: Settings) -> Iterator[tuple[Place, str]]:
 
 def _listens(settings: Settings) -> Iterator[tuple[Place, str]]:
     yield ("server", "listen"), settings.server.listen
+    if settings.cluster is not None:
+        yield ("cluster", "listen"), settings.cluster.listen
     for at, listener in enumerate(settings.listeners):
         yield ("listeners", at, "listen"), listener.listen
 
@@ -968,9 +1061,17 @@ def load_settings(
             backends.append(_with_resolved_credential(backend, environ))
         except ValueError as error:
             problems.append(f"{where(('backends', at, 'auth'))} {error} (backend `{backend.name}`)")
+    cluster = settings.cluster
+    if cluster is not None and resolved:
+        try:
+            cluster = cluster.resolved(environ)
+        except ValueError as error:
+            problems.append(f"{where(('cluster',))} {error}")
     if problems:
         raise _config_error(problems)
-    return settings.model_copy(update={"backends": tuple(backends)}) if resolved else settings
+    if not resolved:
+        return settings
+    return settings.model_copy(update={"backends": tuple(backends), "cluster": cluster})
 
 
 def load_address(path: Path | None, environ: Mapping[str, str]) -> Address:
@@ -1104,7 +1205,13 @@ def _credential_variables(data: Mapping[str, Any]) -> set[str]:
         if isinstance(table, dict)
         for name in ("bearer_env", "env")
         if name in table
-    }
+    } | _secret_variables(data)
+
+
+def _secret_variables(data: Mapping[str, Any]) -> set[str]:
+    cluster = data.get("cluster")
+    named = cluster.get("secret_env") if isinstance(cluster, dict) else None
+    return {named} if isinstance(named, str) else set()
 
 
 def _with_resolved_credential(

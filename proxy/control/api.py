@@ -20,7 +20,7 @@ from adapters.model.events import Entry
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.framing.sse import format_sse
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
-from proxy.base.errors import SessionExpired, SessionNotFound
+from proxy.base.errors import SessionElsewhere, SessionExpired, SessionNotFound
 from proxy.base.rows import SessionRow
 from proxy.base.turns import RoundRobin
 from proxy.config.complaints import member
@@ -151,7 +151,7 @@ def guarded(handler: Handler) -> Handler:
         except DragomanError as error:
             tell_quote(error)
             return error_response(error, whole=error.quote is not None and runs_this(request))
-        except (asyncio.CancelledError, ConnectionError, web.HTTPException):
+        except (asyncio.CancelledError, ConnectionError, SessionElsewhere, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001 - the root of a request
             error_id = request.app[SESSIONS].ids.uuid()

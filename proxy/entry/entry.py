@@ -138,6 +138,15 @@ async def read_bytes(request: web.Request) -> bytes:
     return await _taken(request, lambda body: body, _limit(request)[1])
 
 
+def read_again(request: web.Request) -> Coroutine[Any, Any, bytes]:
+    """Return a request's body, which may have been read before.
+
+    Raises:
+        DragomanError: it is not taken.
+    """
+    return request.app[SESSIONS].bodies.take(request, _limit(request)[1], bytes)
+
+
 def read_pieces(request: web.Request) -> AsyncIterator[bytes]:
     """Yield a request's body as it comes; it raises a `DragomanError` where that is not taken."""
     return request.app[SESSIONS].bodies.pieces(request, _limit(request)[1])

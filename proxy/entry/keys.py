@@ -14,6 +14,12 @@ LISTENER_ROUTE = web.AppKey("listener_route", str)
 LISTENER_FACE = web.AppKey("listener_face", str)
 """The dialect of a listener."""
 
+INTERNAL = web.AppKey("internal", bool)
+"""Whether an application is for the processes that share the journal."""
+
+STARTED = web.RequestKey("started", bool)
+"""Whether the head of an answer is on its way: from then on no other process can answer."""
+
 FACE = "face"
 """The attribute of a handler that names the dialect of its face."""
 

@@ -31,6 +31,7 @@ from adapters.model.base import Response
 from adapters.registry import faces
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import traces
+from proxy.base.errors import SessionElsewhere
 from proxy.entry.entry import Handler, check_head, takes, tell_quote, to_web
 from proxy.entry.keys import FACE, SESSIONS, SHOWN_IN
 from proxy.faces.addresses import astray_routes, base_routes
@@ -152,7 +153,7 @@ def _handler(at: ServedFace, route: Route) -> Handler:
         except DragomanError as error:
             tell_quote(error)
             return to_web(refuse(_failure(request, error)))
-        except (asyncio.CancelledError, ConnectionError, web.HTTPException):
+        except (asyncio.CancelledError, ConnectionError, SessionElsewhere, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001 - the root of a request
             error_id = http.app[SESSIONS].ids.uuid()

@@ -30,16 +30,21 @@ RETRY_SECONDS = 2
 
 T = TypeVar("T")
 
+TAKEN = web.RequestKey("taken", bytes)
+"""The body of a request, where it may have to be handed to another process."""
+
 _BROKEN = (TimeoutError, web.RequestPayloadError, ValueError)
 """What reading a body raises that stays away, or is not framed as its head says."""
 
 
 class BodyReader:
-    """Reads bodies; `under_way` counts the bytes of those that are being read or parsed."""
+    """Reads bodies; `under_way` counts the bytes of those that are being read or parsed. `keeps`
+    says that a request has its body as `TAKEN` once it is read."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self.under_way = 0
+        self.keeps = False
         most = min(settings.max_body_bytes, max(settings.max_bodies_bytes, SMALL))
         # An answer in words, or a callback of a sign-in, has 1 MiB at most.
         sizes = {"small": SMALL, "answer": 2**20, "text": settings.max_text_bytes}
@@ -74,6 +79,8 @@ class BodyReader:
             DragomanError: it is too large, too slow or broken, too much is under way, or `parse`
                 refuses it.
         """
+        if (taken := request.get(TAKEN)) is not None:
+            return await asyncio.to_thread(parse, taken) if len(taken) > 2**20 else parse(taken)
         body = bytearray()
         try:
             async with asyncio.timeout(self._settings.body_timeout_seconds):
@@ -89,6 +96,8 @@ class BodyReader:
                             details={"retry_after": RETRY_SECONDS},
                         )
             whole = bytes(body)
+            if self.keeps:
+                request[TAKEN] = whole
         except _BROKEN as error:
             raise _broken(error) from None
         else:

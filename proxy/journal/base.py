@@ -16,7 +16,7 @@ import abc
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from proxy.base.errors import JournalError
 from proxy.base.rows import (
@@ -102,8 +102,28 @@ class Write:
             raise ValueError(f"a write of {self.count} entries needs as many lines, each ended")
 
 
+class SharedNode(Protocol):
+    """This process among those that share the journal: its `number`, and a clock that they have in
+    common."""
+
+    number: int
+
+    def time(self) -> float:
+        """Return Unix seconds by the common clock."""
+
+    @property
+    def leased(self) -> bool:
+        """Say whether nobody else can have taken this process's place yet."""
+
+
 class Journal(abc.ABC):
-    """A durable log. Opened with `open`, closed with `aclose`; both belong to one event loop."""
+    """A durable log. Opened with `open`, closed with `aclose`; both belong to one event loop.
+
+    `shared` is this process among those that share the journal, None where it shares it with
+    nobody.
+    """
+
+    shared: SharedNode | None = None
 
     @abc.abstractmethod
     async def open(self) -> None:
@@ -209,6 +229,14 @@ class Journal(abc.ABC):
 
     def let_go(self, session: int) -> None:  # noqa: B027 - where nobody shares it that is nothing
         """Let go of a session, once all that was submitted of it is stored; never blocks."""
+
+    async def nodes(self) -> list[NodeRow]:
+        """Return the processes that share the journal, as long as their places are not taken.
+
+        Raises:
+            JournalUnavailable: it cannot be read now.
+        """
+        return []
 
     async def unclaimed(self, limit: int) -> list[str]:
         """Return the public ids of at most `limit` sessions with work that no process has, where

@@ -15,7 +15,7 @@ import logging
 from adapters.model import events as ev
 from adapters.offline.replay import ReplayScript, script_of
 from adapters.wire.errors import DragomanError
-from proxy.base.errors import CursorExpired, JournalError, SessionNotFound
+from proxy.base.errors import CursorExpired, JournalError, SessionElsewhere, SessionNotFound
 from proxy.base.repeats import REQUEST
 from proxy.base.rows import AliasKind, SessionRow
 from proxy.base.tasks import Tasks
@@ -98,8 +98,8 @@ class ShadowDriver:
     async def _follow(self, session_id: str, seq: int) -> None:
         try:
             await self._catch_up(session_id, seq)
-        except (SessionNotFound, CursorExpired):
-            # It went meanwhile.
+        except (SessionNotFound, CursorExpired, SessionElsewhere):
+            # It went meanwhile, or another process goes on with it.
             pass
         except JournalError as error:
             self._complain("the journal", error.whole)

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import aiohttp
@@ -76,6 +76,8 @@ class Backends:
     settings: Settings
     http: aiohttp.ClientSession
     ids: IdSource
+    permit: Callable[[], Awaitable[None]] | None = dataclasses.field(default=None, init=False)
+    """Returns once this process may ask backends; None where it always may."""
     shares: Shares = dataclasses.field(init=False)
     _upstreams: dict[str, Upstream] = dataclasses.field(default_factory=dict, init=False)
     health: dict[str, Health] = dataclasses.field(init=False)
@@ -206,6 +208,7 @@ class Backends:
                 silence_seconds=_silence(backend),
                 frame_bytes=backend.max_frame_bytes,
                 health=self.health[backend.name],
+                permit=self.permit,
             )
         return upstream
 

@@ -18,6 +18,8 @@ from proxy.base.errors import (
     CursorExpired,
     JournalCorrupt,
     JournalError,
+    JournalUnavailable,
+    SessionElsewhere,
     SessionExpired,
     SessionNotFound,
 )
@@ -44,10 +46,18 @@ RETRY_MOST_SECONDS = 30.0
 """The longest wait between two attempts at what the journal refuses."""
 
 
+_NOT_REACHED = "The process that has the session cannot be reached now; try again."
+
+last_attempt: contextvars.ContextVar[bool] = contextvars.ContextVar("last_attempt", default=False)
+"""Whether nobody waits any longer for the process that has a session."""
+
 _OURS = re.compile(f"{MINTED}.*|[0-9a-f]{{16}}")
 """What is like the id or the handle of a session."""
 
 _log = logging.getLogger(__name__)
+
+Loaded = Session | DragomanError | SessionElsewhere
+"""A session, or why it is not loaded."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -79,8 +89,8 @@ class SessionCache:
     tracing: Tracing | None
     deleted: Callable[[Session], None] = dataclasses.field(default=lambda _: None, init=False)
     rested: Callable[[Session, int], None] = dataclasses.field(default=lambda *_: None, init=False)
-    loading: dict[str, asyncio.Future[Session | DragomanError]] = dataclasses.field(
-        default_factory=dict, init=False
+    loading: dict[str, asyncio.Future[Session | DragomanError | SessionElsewhere]] = (
+        dataclasses.field(default_factory=dict, init=False)
     )
     erasing: set[str] = dataclasses.field(default_factory=set, init=False)
     stopping: bool = dataclasses.field(default=False, init=False)
@@ -216,17 +226,19 @@ class SessionCache:
             self.loading[row.id] = loading
             loading.add_done_callback(lambda _: self.loading.pop(row.id, None))
         found = await asyncio.shield(loading)
-        if isinstance(found, DragomanError):
+        if isinstance(found, SessionElsewhere) and last_attempt.get():
+            raise JournalUnavailable(str(found), details={"retry_after": 1}, shown=_NOT_REACHED)
+        if isinstance(found, Exception):
             raise found
         return found
 
-    async def _read(self, row: SessionRow) -> Session | DragomanError:
+    async def _read(self, row: SessionRow) -> Loaded:
         """Load a session, or return why it cannot be: where only its backend is missing that is
         for who asks, and no failure that is logged as an error whenever somebody does."""
         try:
             async with self.context.slots:
                 return await self._read_now(row)
-        except CursorExpired as error:
+        except (CursorExpired, SessionElsewhere) as error:
             return error
         except JournalError:
             raise
@@ -234,6 +246,12 @@ class SessionCache:
             return error
 
     async def _read_now(self, row: SessionRow) -> Session:
+        journal = self.context.journal
+        if journal.shared is not None:
+            if (owner := await journal.claim(row.key)) is not None:
+                raise SessionElsewhere(owner)
+            # Another may have written to it since.
+            row = await journal.session(row.id)
         leg = (await self.context.journal.legs(row.key))[-1]
         backend = self.backends.get(leg.backend)
         if backend is None:
@@ -330,6 +348,7 @@ class SessionCache:
         """Take a session out of memory, and its names."""
         row = session.row
         del self._sessions[row.id], self._handles[row.handle]
+        self.context.journal.let_go(row.key)
         for name in session.names:
             if self._tasks.get((row.owner, row.route, name)) is session:
                 del self._tasks[row.owner, row.route, name]
@@ -399,7 +418,7 @@ class SessionCache:
             wait = min(wait * 2, RETRY_MOST_SECONDS)
             try:
                 await self.get(session_id, owner=None, route=None)
-            except (SessionNotFound, CursorExpired):
+            except (SessionNotFound, CursorExpired, SessionElsewhere):
                 return
             except JournalCorrupt as error:
                 _log.error("session `%s` stays closed: %s", session_id, error.whole)

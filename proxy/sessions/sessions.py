@@ -19,7 +19,13 @@ from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base import metrics, traces
 from proxy.base.clock import Clock, IdSource
-from proxy.base.errors import CursorExpired, JournalCorrupt, JournalError, SessionNotFound
+from proxy.base.errors import (
+    CursorExpired,
+    JournalCorrupt,
+    JournalError,
+    SessionElsewhere,
+    SessionNotFound,
+)
 from proxy.base.locks import KeyedLock
 from proxy.base.repeats import Submission
 from proxy.base.rows import SessionRow
@@ -28,17 +34,27 @@ from proxy.config.settings import SHADOWS, BackendSettings, Settings
 from proxy.fanout.hub import entries_by_steps
 from proxy.http.auth import Key
 from proxy.http.bodies import BodyReader
+from proxy.http.forwarding import Forwarder
 from proxy.http.quotas import Quotas
 from proxy.journal.base import Journal
 from proxy.recording.recording import Captures
 from proxy.session import RESET_SECONDS, Session, SessionContext
 from proxy.sessions.backends import Backends
-from proxy.sessions.cache import QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, SessionCache
+from proxy.sessions.cache import (
+    QUIET_SECONDS,
+    RELOAD_SECONDS,
+    RETRY_MOST_SECONDS,
+    SessionCache,
+    last_attempt,
+)
 from proxy.sessions.factory import SessionFactory, SessionRequest
 from proxy.sessions.reader_presence import ReaderPresence
 from proxy.sessions.retention import Retention
 from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.telemetry.tracing import Tracing
+
+TAKE_OVER_SECONDS = 1.0
+"""How often it is looked for sessions with work that no process has."""
 
 WORK_AT_ONCE = 6
 """Sessions that are loaded, and readers that are given a piece of history, at the same time: each
@@ -81,6 +97,10 @@ class Sessions:
     slots: asyncio.Semaphore = dataclasses.field(init=False)
     faces: Mapping[str, Mapping[str, Any]] = dataclasses.field(init=False)
     cache: SessionCache = dataclasses.field(init=False)
+    forwarder: Forwarder | None = dataclasses.field(default=None, init=False)
+    """Asks the processes that share the journal, where there are any."""
+    resumed: int = dataclasses.field(default=0, init=False)
+    """How many sessions with work the start found."""
     _factory: SessionFactory = dataclasses.field(init=False)
     _retention: Retention = dataclasses.field(init=False)
     _requests: set[asyncio.Task[Any]] = dataclasses.field(default_factory=set, init=False)
@@ -124,11 +144,14 @@ class Sessions:
             ConfigError: a backend with sessions is of another dialect than it was.
         """
         await self.backends.open(self.journal)
-        rows = await self._at_work(None)
-        self.resumed = len(rows)
-        metrics.RESUMED.inc(len(rows))
-        if rows:
-            self.tasks.start(self._attach(rows), name="attach to backends")
+        if self.journal.shared is not None:
+            self.tasks.start(self._take_over(), name="take over what nobody has")
+        else:
+            rows = await self._at_work(None)
+            self.resumed = len(rows)
+            metrics.RESUMED.inc(len(rows))
+            if rows:
+                self.tasks.start(self._attach(rows), name="attach to backends")
         self.tasks.start(self._put_away(), name="put quiet sessions away")
         kept = self.settings.journal
         if kept.frames:
@@ -148,17 +171,7 @@ class Sessions:
 
         async def attach(session_id: str) -> None:
             try:
-                # It may have gone on, or be gone, since it was found.
-                await self.cache.get(session_id, owner=None, route=None)
-            except (SessionNotFound, CursorExpired):
-                return
-            except JournalCorrupt as error:
-                # To read it again would find the same.
-                _log.error("session `%s` stays closed: %s", session_id, error.whole)
-            except JournalError:
-                self.cache.reload(session_id)
-            except DragomanError as error:
-                _log.warning("session `%s` stays closed: %s", session_id, error.whole)
+                await self._attach_one(session_id)
             finally:
                 room.release()
 
@@ -170,6 +183,35 @@ class Sessions:
                 self.tasks.start(attach(row.id), name=f"attach {row.id}")
             rows = await self._following(rows)
             metrics.RESUMED.inc(len(rows))
+
+    async def _attach_one(self, session_id: str) -> None:
+        """Load a session with work; it may have gone on, or be gone, since it was found."""
+        try:
+            await self.cache.get(session_id, owner=None, route=None)
+        except (SessionNotFound, CursorExpired, SessionElsewhere):
+            return
+        except JournalCorrupt as error:
+            # To read it again would find the same.
+            _log.error("session `%s` stays closed: %s", session_id, error.whole)
+        except JournalError:
+            self.cache.reload(session_id)
+        except DragomanError as error:
+            _log.warning("session `%s` stays closed: %s", session_id, error.whole)
+
+    async def _take_over(self) -> None:
+        """Load the sessions with work that no process has: those of one that has stopped, or is
+        gone, and after a start of all of them everybody's."""
+        while not self.stopping:
+            try:
+                names = await self.journal.unclaimed(ATTACH_PAGE)
+            except JournalError as error:
+                _log.debug("it is not known which sessions nobody has: %s", error.whole)
+                names = []
+            new = [name for name in names if name not in self.cache]
+            metrics.TAKEN_OVER.inc(len(new))
+            await asyncio.gather(*map(self._attach_one, new))
+            if len(new) < ATTACH_PAGE:
+                await self.clock.sleep(TAKE_OVER_SECONDS)
 
     async def _following(self, rows: Sequence[SessionRow]) -> Sequence[SessionRow]:
         """Return the next sessions with work, however long the journal cannot be read."""
@@ -339,16 +381,19 @@ class Sessions:
             DragomanError: whatever the work raises.
         """
 
-        async def outcome(trace: str | None) -> tuple[T | None, DragomanError | None]:
+        async def outcome(
+            trace: str | None, last: bool
+        ) -> tuple[T | None, DragomanError | SessionElsewhere | None]:
             # The task has no part in the request's context.
             traces.current.set(trace)
+            last_attempt.set(last)
             with self.cache.holding():
                 try:
                     return await work, None
-                except DragomanError as error:
+                except (DragomanError, SessionElsewhere) as error:
                     return None, error
 
-        task = self.tasks.start(outcome(traces.current.get()), name="request")
+        task = self.tasks.start(outcome(traces.current.get(), last_attempt.get()), name="request")
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         result, error = await asyncio.shield(task)

@@ -154,7 +154,7 @@ class _Address:
 class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
-    `health` hears how the backend stands.
+    `health` hears how the backend stands; `permit` returns once this process may ask backends.
     Times are in seconds: until a connection is taken, until the head and again until the end of an
     answer that is not a stream, and between two pieces of a stream.
     """
@@ -174,6 +174,7 @@ class Upstream:
     # An eve may show a file of 25 MiB in one, as base64.
     frame_bytes: int = 36 * 1024 * 1024
     health: Health | None = None
+    permit: Callable[[], Awaitable[None]] | None = None
     _address: _Address = dataclasses.field(init=False, repr=False)
     # Requests with files that are sent at a time, since their files are in memory meanwhile. A
     # backend that takes no body holds up its own files only, for as long as an answer is waited
@@ -264,6 +265,8 @@ class Upstream:
         # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
         headers["Accept-Encoding"] = "identity"
         timeout = aiohttp.ClientTimeout(sock_connect=self.connect_seconds)
+        if self.permit is not None:
+            await self.permit()
         try:
             async with asyncio.timeout(self.answer_seconds):
                 url = self._url(call)

@@ -40,6 +40,11 @@ ERASE_ROWS = 512
 """Rows that one transaction of a deletion erases, so that the locks of none last."""
 
 
+IDLE_MS = 3000
+"""How long a transaction may be left alone in the middle before the server ends it, in
+milliseconds: less than a lease."""
+
+
 class Fence(NamedTuple):
     """Who writes: the number of a node, and of its newest connection."""
 
@@ -67,8 +72,11 @@ async def check_fence(connection: Connection, fence: Fence) -> None:
     Raises:
         Fenced: somebody has.
     """
+    # One that is stopped in the middle of a transaction must not hold its place for ever.
     found = await connection.fetchval(
-        "SELECT 1 FROM dragoman.nodes WHERE node = $1 AND epoch = $2 FOR KEY SHARE", *fence
+        "SELECT set_config('idle_in_transaction_session_timeout', $3, true)"
+        " FROM dragoman.nodes WHERE node = $1 AND epoch = $2 FOR KEY SHARE",
+        *(*fence, str(IDLE_MS)),
     )
     if found is None:
         raise Fenced("another process writes in the place of this one")

@@ -131,6 +131,12 @@ class Node:
         # The node that had the slot before may have made keys in this second, or ahead of it.
         self._newest = max((int(time_there) - ERA + 1) << 22, newest)
 
+    @property
+    def leased(self) -> bool:
+        """Say whether the lease lasts, by the monotonic clock and with a margin: as long as it does
+        nobody has this node's place."""
+        return time.monotonic() < self.leased_until
+
     def time(self) -> float:
         """Return Unix seconds by the clock of the server, which all nodes have in common."""
         return self._ahead + time.monotonic()
@@ -181,7 +187,11 @@ class Node:
         )
         if found is None:
             raise Fenced("another process has taken the place of this one in the journal")
+        metrics.LEASE_AGE.set_function(self._age)
         self.leased_until = begun + LEASE_SECONDS - MARGIN_SECONDS
+
+    def _age(self) -> float:
+        return time.monotonic() - self.leased_until + LEASE_SECONDS - MARGIN_SECONDS
 
     async def go(self, connection: Connection) -> None:
         """Leave in order: nobody has to wait for the lease to end."""

@@ -11,19 +11,23 @@ from collections.abc import Sequence
 from proxy.base.rows import NodeRow
 from proxy.journal.postgres._changes import Fence
 from proxy.journal.postgres._database import Connection, restored
+from proxy.journal.postgres._node import bury
 
 _FREE = "(node IS NULL OR node NOT IN (SELECT node FROM dragoman.nodes))"
 
 
 async def claim(connection: Connection, fence: Fence, session: int) -> NodeRow | None:
     """Claim a session; return the node that has it where that is another."""
-    for _ in range(2):
+    for _ in range(3):
         claimed = await connection.execute(
             f"UPDATE dragoman.sessions SET node = $2 WHERE key = $1 AND (node = $2 OR {_FREE})",
             *(session, fence.node),
         )
         if claimed != "UPDATE 0":
             return None
+        # The one that has it may be gone.
+        if await bury(connection):
+            continue
         row = await connection.fetchrow(
             "SELECT nodes.node, url FROM dragoman.sessions JOIN dragoman.nodes USING (node)"
             " WHERE key = $1",
@@ -41,6 +45,12 @@ async def release(connection: Connection, fence: Fence, sessions: Sequence[int])
         "UPDATE dragoman.sessions SET node = NULL WHERE key = ANY($1::bigint[]) AND node = $2",
         *(sorted(sessions), fence.node),
     )
+
+
+async def read_nodes(connection: Connection) -> list[NodeRow]:
+    """Return all nodes."""
+    rows = await connection.fetch("SELECT node, url FROM dragoman.nodes ORDER BY node")
+    return [NodeRow(node, url or "") for node, url in rows]
 
 
 async def read_unclaimed(connection: Connection, limit: int) -> list[str]:

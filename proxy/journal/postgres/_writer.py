@@ -565,11 +565,11 @@ class PostgresWriter:
             self._uncounted.clear()
             return False
         begun = time.thread_time()
+        sessions = list(self._uncounted)[:256]
+        frames, snapshots = self._frames[:4], self._snapshots[:16]
         try:
             if connection is None or connection.is_closed():
                 connection = await self._connected()
-            sessions = list(self._uncounted)[:256]
-            frames, snapshots = self._frames[:4], self._snapshots[:16]
             async with connection.transaction():
                 await check_fence(connection, self._node.fence)
                 await count_rows(connection, sessions)
@@ -582,6 +582,10 @@ class PostgresWriter:
                 self._fail(error)
             elif is_away(error):
                 self._lose(error)
+            elif isinstance(error, OWN_FAULTS):
+                # A cache, and source frames: what cannot be stored is not to hold up the others.
+                _log.warning("the journal drops snapshots or source frames: %s", error)
+                self._stored_later(frames, snapshots, ())
             else:
                 _log.warning("the journal puts off its sums and source frames: %s", error)
             self._later_due = time.monotonic() + 1.0

@@ -50,7 +50,7 @@ from proxy.journal.postgres._database import (
     migrate,
 )
 from proxy.journal.postgres._node import RENEW_SECONDS, Node, bury
-from proxy.journal.postgres._ownership import claim, read_unclaimed, release
+from proxy.journal.postgres._ownership import claim, read_nodes, read_unclaimed, release
 from proxy.journal.postgres._writer import PATIENCE_SECONDS, RETRY_SECONDS, PostgresWriter
 
 T = TypeVar("T")
@@ -91,6 +91,7 @@ class PostgresJournal(Journal):
         self._read_only = read_only
         self._window_ms = window_ms
         self._node = Node(self._database, url=advertise)
+        self.shared = None if advertise is None else self._node
         self._writer: PostgresWriter | None = None
         self._pool: asyncpg.Pool | None = None
         self._failure: JournalError | None = None
@@ -391,6 +392,10 @@ class PostgresJournal(Journal):
             fence = self._node.fence
             # Where it fails the session stays ours, and we are asked for it.
             self._writer.post(lambda c: release(c, fence, [session]))
+
+    async def nodes(self) -> list[NodeRow]:
+        """Return the processes that share the journal, as long as their places are not taken."""
+        return await self._ask(read_nodes)
 
     async def unclaimed(self, limit: int) -> list[str]:
         """Return the public ids of sessions with work that no process has."""

@@ -143,7 +143,7 @@ CREATE TABLE dragoman.put_blobs (
 CREATE TABLE dragoman.snapshots (
     session bigint NOT NULL,
     kind text NOT NULL,
-    version integer NOT NULL,
+    version bigint NOT NULL,
     cursor bigint NOT NULL,
     seq bigint NOT NULL,
     data bytea NOT NULL,
@@ -154,7 +154,7 @@ CREATE TABLE dragoman.snapshots (
 CREATE TABLE dragoman.codecs (
     session bigint NOT NULL,
     dialect text NOT NULL,
-    version integer NOT NULL,
+    version bigint NOT NULL,
     settings bytea NOT NULL,
     PRIMARY KEY (session, dialect)
 );

@@ -1,0 +1,81 @@
+"""A request for a session that another process has: it is answered there.
+
+One that nobody can answer now waits here: for the lease of a process that is gone, whose sessions
+others take over then, or for one that stops to let go of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from proxy.base.errors import SessionElsewhere
+from proxy.entry.entry import read_again
+from proxy.entry.keys import INTERNAL, LISTENER_FACE, LISTENER_ROUTE, SESSIONS, STARTED
+from proxy.http.forwarding import ELSEWHERE, MARK, Forwarder
+from proxy.http.seals import HEADER
+from proxy.sessions.cache import last_attempt
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PATIENCE_SECONDS = 15.0
+"""How long a request waits: three leases."""
+
+AGAIN_SECONDS = 0.1
+"""The pause before it is looked again who has a session."""
+
+
+async def answered(
+    forwarder: Forwarder, handler: Handler, request: web.Request
+) -> web.StreamResponse:
+    """Return the answer to a request, from whatever process.
+
+    Raises:
+        ConnectionError: it broke off, or the client has left.
+        Exception: what the handler raises.
+    """
+    clock = request.app[SESSIONS].clock
+    due = clock.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await handler(request)
+        except SessionElsewhere as error:
+            owner = error.owner
+        if STARTED in request:
+            # The client comes again, and is answered there.
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("the session went to another process")
+        if request.app[INTERNAL]:
+            return web.Response(status=ELSEWHERE, headers={MARK: str(owner.number)})
+        response = await forwarder.forward(
+            request, _target(request), await read_again(request), owner
+        )
+        if response is not None:
+            return response
+        if clock.monotonic() > due:
+            # It is refused in the form of its dialect.
+            last_attempt.set(True)
+        else:
+            await clock.sleep(AGAIN_SECONDS)
+
+
+def _target(request: web.Request) -> str:
+    """Return the path and query of a request at the main application."""
+    app = request.app
+    if LISTENER_ROUTE not in app:
+        return request.raw_path
+    return f"/as/{app[LISTENER_FACE]}/to/{app[LISTENER_ROUTE]}{request.raw_path}"
+
+
+async def check_seal(forwarder: Forwarder, request: web.Request) -> None:
+    """Check that a request at an internal listener comes from a process that shares the journal.
+
+    Raises:
+        DragomanError: it does not.
+    """
+    body = await read_again(request)
+    forwarder.checker.check(
+        request.headers.get(HEADER), method=request.method, target=request.raw_path, body=body
+    )

@@ -1,0 +1,130 @@
+"""Three processes of one cluster: each answers for all, and goes on for one that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cluster.nodes import cluster
+from tests.support.dragoman import Start
+from tests.support.eve_client import EveSession
+from tests.support.postgres import PostgresServer
+from tests.support.running import Running
+
+pytestmark = pytest.mark.postgres
+
+Run = Start[Running]
+
+
+async def test_any_node_answers_for_a_session_of_another(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run()
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        session = await client.create("hello")
+        turn = await session.read_turn()
+        assert turn.text is not None
+        client.host = two.face("eve")
+        accepted = await session.send("and again")
+        turn = await session.read_turn(accepted)
+        assert "(turn 2)" in (turn.text or "")
+        again = client.attach(session.session_id)
+        assert [record async for record in again.stream(0, follow=False)] == session.log
+        async with running.http.get(f"{two.url}/metrics") as response:
+            text = await response.text()
+        assert "dragoman_requests_forwarded_total 0" not in text
+    assert len(running.requests("execute")) == 2
+
+
+async def test_a_node_that_is_killed_in_the_middle_of_answers_loses_nothing(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run(engine={"pace": 0.1})
+    async with cluster(tmp_path, postgres, running.engine_url, 3) as (one, two, three):
+        client = running.eve()
+        client.host = one.face("eve")
+        slow, held = await asyncio.gather(
+            client.create("script: slow 60"), client.create("script: approve")
+        )
+        asked = (await held.read_turn()).requests[0]
+        client.host = two.face("eve")
+        await follow(slow, 5)
+        await one.stop()
+        # What was forwarded breaks off, and the next request is answered.
+        client.host = three.face("eve")
+        await held.respond(asked["requestId"], "approve")
+        turn = await held.read_turn()
+        assert "4.1 GB freed" in (turn.text or "")
+        client.host = two.face("eve")
+        rest = await slow.read_turn()
+        assert rest.text == "".join(f"tick {n} " for n in range(60)) + " (turn 1)"
+    assert len(running.requests("execute")) == 2
+    assert len(running.requests("respond")) == 1
+
+
+async def follow(session: EveSession, count: int) -> None:
+    """Read so many deltas of a turn."""
+    records = 0
+    async for record in session.stream():
+        records += record["type"] == "message.appended"
+        if records == count:
+            return
+
+
+async def test_a_node_that_is_paused_is_replaced_and_ends_when_it_wakes(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run(engine={"pace": 0.1})
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        slow = await client.create("script: slow 120")
+        await follow(slow, 5)
+        one.send(signal.SIGSTOP)
+        client.host = two.face("eve")
+        rest = await slow.read_turn()
+        assert rest.text == "".join(f"tick {n} " for n in range(120)) + " (turn 1)"
+        one.send(signal.SIGCONT)
+        assert await one.ended() != 0
+        assert "the place of this one" in one.log.read_text()
+        await one.start()
+        client.host = one.face("eve")
+        turn = await slow.read_turn(await slow.send("hello"))
+        assert "(turn 2)" in (turn.text or "")
+    assert len(running.requests("execute")) == 2
+
+
+async def test_a_node_that_stops_in_order_hands_its_turns_over(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run(engine={"pace": 0.1})
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        slow = await client.create("script: slow 80")
+        await follow(slow, 5)
+        await one.stop(signal.SIGTERM)
+        client.host = two.face("eve")
+        rest = await slow.read_turn()
+        assert rest.text == "".join(f"tick {n} " for n in range(80)) + " (turn 1)"
+    assert len(running.requests("execute")) == 1
+
+
+async def test_an_internal_listener_answers_nobody_else(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run()
+    async with cluster(tmp_path, postgres, running.engine_url, 1) as (one,):
+        internal = f"http://127.0.0.1:{one.internal}"
+        for headers in ({}, {"Dragoman-Forwarded": "1 1 1 0 x y"}):
+            async with (
+                aiohttp.ClientSession() as http,
+                http.get(f"{internal}/api/v1/sessions", headers=headers) as response,
+            ):
+                assert response.status == 403
