@@ -10,7 +10,6 @@ import pytest
 
 from adapters.model import events as ev
 from tests.support.alone import Alone
-from tests.support.clocks import SPEED
 from tests.support.dragoman import BACKEND_KEY, starts
 from tests.support.managed_agents_client import (
     Event,
@@ -29,7 +28,8 @@ class Face(Alone):
         self, journal: Any, *, dialect: str = "herm", pace: float = 0.0, settings: Any = None
     ) -> None:
         options = {"pace": pace}
-        speed = 1.0 if pace else SPEED
+        # A command's outcome is waited for half a second, and not a moment.
+        speed = 1.0 if pace else 10.0
         super().__init__(journal, dialect=dialect, options=options, speed=speed, settings=settings)
 
     @property

@@ -15,7 +15,7 @@ from proxy.scripted.eve_turns import EveRecord, ScriptedEve, ScriptedEveSession
 from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession
 from tests.support.houses import GENERATIONS, Eves
-from tests.support.waiting import settled, until
+from tests.support.waiting import settled, stored, until
 
 each_generation = pytest.mark.parametrize("generation", GENERATIONS)
 
@@ -96,7 +96,7 @@ async def test_of_a_step_that_is_tried_again_the_new_request_is_asked_only(serve
     ]
     says(house.eves["S2"], talk, again)
     live = await house.live(session.session_id)
-    await until(lambda: list(live.state.interactions) == ["aitxt-again"])
+    await until(lambda: stored(live) and list(live.state.interactions) == ["aitxt-again"])
     log = await house.log(session.session_id)
     gone = [e for e in log if isinstance(e, ev.InteractionResolved)]
     assert [(e.request_id, e.outcome) for e in gone] == [(asked["requestId"], "withdrawn")]
