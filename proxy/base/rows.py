@@ -173,7 +173,7 @@ class CodecRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BackupSize:
-    """What a copy of a journal's file has: its bytes, and how many sessions and entries."""
+    """What a copy of a journal has: its bytes, and how many sessions and entries."""
 
     bytes: int
     sessions: int

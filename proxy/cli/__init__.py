@@ -29,6 +29,7 @@ _COMMANDS = {
     "hook": ("hook", "hook", "Gate and watch a Hermes Agent by its hooks."),
     "init": ("init", "init", "Write a configuration with comments, to begin with."),
     "interactions": ("interactions", "interactions", "Look at what agents wait for."),
+    "journal": ("journal", "journal", "Carry a journal to another database."),
     "matrix": ("matrix", "matrix", "Print how faithfully each pair of dialects crosses."),
     "migrate": ("migrate", "migrate", "Move sessions from one backend to another."),
     "record": ("record", "record", "Record a backend's conversations until SIGINT or SIGTERM."),

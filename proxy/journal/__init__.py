@@ -4,13 +4,23 @@
 
 from __future__ import annotations
 
-import urllib.parse
+import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proxy.base.errors import ConfigError
 from proxy.base.rows import BackupSize
 from proxy.journal.base import WINDOW_MS, Journal
+
+if TYPE_CHECKING:
+    from proxy.journal._tables import CopySource, CopyTarget
+
+_NEEDS_EXTRA = (
+    "`[journal]`, `url`: a journal in PostgreSQL needs the extra `postgres`: install "
+    "`dragoman[postgres]`"
+)
 
 
 def open_journal(
@@ -72,11 +82,10 @@ def is_postgres(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """Return the URL of a journal without the password that it may have."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=f"{parts.username}@{parts.netloc.rpartition('@')[2]}").geturl()
+    """Return the URL of a journal without the passwords that it may have, also where it is not
+    whole."""
+    url = re.sub(r"(?<=://)([^:@/]*):.*@", r"\1@", url)
+    return re.sub(r"(?<=[?&])((?:ssl)?password=)[^&#]*", r"\1…", url)
 
 
 def _open_postgres(
@@ -92,10 +101,7 @@ def _open_postgres(
     try:
         from proxy.journal.postgres import PostgresJournal
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "`[journal]`, `url`: a journal in PostgreSQL needs the extra `postgres`: install "
-            "`dragoman[postgres]`"
-        ) from error
+        raise ConfigError(_NEEDS_EXTRA) from error
     return PostgresJournal(
         url,
         advertise=advertise,
@@ -135,12 +141,65 @@ def back_up(
     return _backup.back_up(Path(_file_of(url)), target, force=force, told=told)
 
 
+async def copy_journal(
+    source: str, target: str, told: Callable[[str, int, int], object]
+) -> BackupSize:
+    """Copy a journal that no server writes to a new file, or to a database without sessions.
+
+    It is copied whole or not at all: nobody sees the copy before each session in it was compared.
+
+    Args:
+        source: As for `open_journal`.
+        target: The same; a file that does not exist.
+        told: Gets what is done, how much of it, and of how much: 0 of 0 where nobody knows.
+
+    Raises:
+        ConfigError: a URL names no journal that can be copied.
+        JournalError: the copy cannot be made; the text says why, and the way out.
+    """
+    from proxy.journal import copying
+
+    if "memory:" in (source, target):
+        raise ConfigError(
+            "`[journal]`, `url`: a `memory:` journal goes with its server; name a file or a "
+            "database"
+        )
+    if source == target:
+        raise ConfigError(f"`[journal]`, `url`: `{shown(source)}` is both: name another to copy to")
+    async with _copy_source(source) as origin, _copy_target(target) as copy:
+        return await copying.copy_rows(origin, copy, told)
+
+
+def _copy_source(url: str) -> AbstractAsyncContextManager[CopySource]:
+    if not is_postgres(url):
+        from proxy.journal._sqlite_copy import SqliteSource
+
+        return SqliteSource.opened(Path(_file_of(url)).resolve())
+    try:
+        from proxy.journal.postgres.copying import PostgresSource
+    except ModuleNotFoundError as error:
+        raise ConfigError(_NEEDS_EXTRA) from error
+    return PostgresSource.opened(url)
+
+
+def _copy_target(url: str) -> AbstractAsyncContextManager[CopyTarget]:
+    if not is_postgres(url):
+        from proxy.journal._sqlite_copy import SqliteTarget
+
+        return SqliteTarget.opened(Path(_file_of(url)).resolve())
+    try:
+        from proxy.journal.postgres.copying import PostgresTarget
+    except ModuleNotFoundError as error:
+        raise ConfigError(_NEEDS_EXTRA) from error
+    return PostgresTarget.opened(url)
+
+
 def _file_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
     path = rest[1:]
     if scheme != "sqlite" or not rest.startswith("/") or path in ("", "/", ":memory:"):
         raise ConfigError(
-            f"`[journal]`, `url`: `{url}` is not a journal: write `sqlite:///relative.db`, "
+            f"`[journal]`, `url`: `{shown(url)}` is not a journal: write `sqlite:///relative.db`, "
             "`sqlite:////absolute.db`, `postgresql://USER@HOST/DATABASE` or `memory:`"
         )
     return path

@@ -47,16 +47,16 @@ def back_up(source: Path, target: Path, *, force: bool, told: Told) -> BackupSiz
     _check_target(source, target, force)
     part: Path | None = None
     try:
-        part = _part_beside(target)
+        part = part_beside(target)
         _copy(source, part, target, told)
         told("checking", 0, 0)
         found = _checked(source, part)
-        _synced(part)
+        synced(part)
         _check_target(source, target, force)
         part.replace(target)
-        _synced(target.parent)
+        synced(target.parent)
     except OSError as error:
-        raise _unwritten(target, error) from error
+        raise unwritten(target, error) from error
     finally:
         if part is not None:
             for suffix in ("", *OWN_SUFFIXES):
@@ -81,7 +81,8 @@ def _check_target(source: Path, target: Path, force: bool) -> None:
         raise BackupRefused(f"`{target}` exists: name another file, or overwrite it with --force")
 
 
-def _part_beside(target: Path) -> Path:
+def part_beside(target: Path) -> Path:
+    """Make an empty file beside `target`, for what is to get its name once it is whole."""
     # For our user only: it holds conversations and the sessions' secrets.
     file, name = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
     os.close(file)
@@ -118,9 +119,9 @@ def _copy_pages(journal: apsw.Connection, copy: apsw.Connection, told: Told) -> 
 def _explain(error: apsw.Error, source: Path, target: Path) -> NoReturn:
     match error:
         case apsw.FullError():
-            raise _unwritten(target, OSError(errno.ENOSPC, str(error))) from error
+            raise unwritten(target, OSError(errno.ENOSPC, str(error))) from error
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.TooBigError():
-            raise _unwritten(target, OSError(errno.EIO, str(error))) from error
+            raise unwritten(target, OSError(errno.EIO, str(error))) from error
         case apsw.IOError():
             raise JournalUnavailable(
                 f"the journal `{source}` cannot be copied to `{target}`: {error}; look at both "
@@ -129,7 +130,8 @@ def _explain(error: apsw.Error, source: Path, target: Path) -> NoReturn:
     raise translate(error, source) from error
 
 
-def _unwritten(target: Path, error: OSError) -> BackupRefused:
+def unwritten(target: Path, error: OSError, what: str = "backup") -> BackupRefused:
+    """Return the error for a copy that the system does not write: it says the way out."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             why = "the disk is full; make room there, or name a file on another disk"
@@ -139,7 +141,7 @@ def _unwritten(target: Path, error: OSError) -> BackupRefused:
             why = f"this user may not write in `{target.parent}`; name a file in another folder"
         case _:
             why = f"{error.strerror or error}; name another file"
-    return BackupRefused(f"the backup `{target}` cannot be written: {why}")
+    return BackupRefused(f"the {what} `{target}` cannot be written: {why}")
 
 
 def _checked(source: Path, part: Path) -> BackupSize:
@@ -170,7 +172,7 @@ def _damage(source: Path, said: str) -> str:
     )
 
 
-def _synced(path: Path) -> None:
+def synced(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     file = os.open(path, os.O_RDONLY)
     try:

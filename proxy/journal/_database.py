@@ -168,7 +168,7 @@ def connect_writer(path: Path, *, synced: bool = True) -> apsw.Connection:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         if synced:
             _rewrite_log(connection)
-        _migrate(connection)
+        migrate(connection)
     except (apsw.Error, OSError) as error:
         if connection is not None:
             connection.close(True)
@@ -257,7 +257,8 @@ def _check_version(connection: apsw.Connection, path: Path) -> int:
     return version
 
 
-def _migrate(connection: apsw.Connection) -> None:
+def migrate(connection: apsw.Connection) -> None:
+    """Make the schema, or bring it up to date."""
     steps = _migrations()
     for version in range(int(connection.pragma("user_version")), len(steps)):
         with connection:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib.resources
-import urllib.parse
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from proxy.base.errors import JournalCorrupt, JournalError, JournalUnavailable, SequenceConflict
+from proxy.journal import shown
 
 Connection: TypeAlias = "asyncpg.Connection | asyncpg.pool.PoolConnectionProxy"
 
@@ -98,12 +98,7 @@ class Database:
     @property
     def shown(self) -> str:
         """Return the URL without its password, for people."""
-        parts = urllib.parse.urlsplit(self.url)
-        if parts.password is None:
-            return self.url
-        user = parts.username or ""
-        place = parts.netloc.rpartition("@")[2]
-        return parts._replace(netloc=f"{user}@{place}").geturl()
+        return shown(self.url)
 
     def options(self) -> dict[str, Any]:
         """Return how asyncpg connects."""
@@ -119,14 +114,16 @@ class Database:
             }
         return options
 
-    async def connect(self) -> asyncpg.Connection:
-        """Return a connection.
+    async def connect(
+        self, *, statement_seconds: float | None = STATEMENT_SECONDS
+    ) -> asyncpg.Connection:
+        """Return a connection, whose statements may take so long, or any time.
 
         Raises:
             JournalUnavailable: there is none to be had; the text says why.
         """
         try:
-            return await asyncpg.connect(command_timeout=STATEMENT_SECONDS, **self.options())
+            return await asyncpg.connect(command_timeout=statement_seconds, **self.options())
         except DATABASE_ERRORS as error:
             raise self.translate(error) from error
         except ValueError as error:
