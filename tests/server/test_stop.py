@@ -273,7 +273,7 @@ async def test_a_message_that_waits_for_its_turn_is_not_sent_while_the_server_st
     running = await run(engine={"pace": 0.02, "faults": Faults({**UNTOLD, ("respond", 1): LATER})})
     async with served(tmp_path, running) as server:
         held, request = await paused(running, server)
-        slow = await held.client.create("script: slow 30")
+        slow = await held.client.create("script: slow 150")
         accepted = await slow.send("hello")
         await held.respond(request, "approve")
         await until(lambda: bool(running.requests("respond")))
@@ -287,14 +287,14 @@ async def test_a_message_that_waits_for_its_turn_is_not_sent_while_the_server_st
         stored = await server.stored(slow.session_id)
         assert stored[-1].TYPE == "turn.ended"
         said = [body["message"] for body in running.requests("execute")]
-        assert said == ["script: approve", "script: slow 30"]
+        assert said == ["script: approve", "script: slow 150"]
         await server.start()
         slow.client.host = f"{server.url}/as/eve/to/{BACKEND}"
         turn = await slow.read_turn(accepted)
         while "message.received" not in turn.types:
             turn = await slow.read_turn(accepted)
         said = [body["message"] for body in running.requests("execute")]
-        assert said == ["script: approve", "script: slow 30", "hello"]
+        assert said == ["script: approve", "script: slow 150", "hello"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
