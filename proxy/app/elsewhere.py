@@ -35,8 +35,11 @@ async def answered(
         ConnectionError: it broke off, or the client has left.
         Exception: what the handler raises.
     """
-    clock = request.app[SESSIONS].clock
+    sessions, clock = request.app[SESSIONS], request.app[SESSIONS].clock
     due = clock.monotonic() + PATIENCE_SECONDS
+    if request.app[INTERNAL] and sessions.stopping:
+        # Another will have the session in a moment.
+        return _not_here()
     while True:
         try:
             return await handler(request)
@@ -48,7 +51,7 @@ async def answered(
                 request.transport.abort()
             raise ConnectionResetError("the session went to another process")
         if request.app[INTERNAL]:
-            return web.Response(status=ELSEWHERE, headers={MARK: str(owner.number)})
+            return _not_here()
         response = await forwarder.forward(
             request, _target(request), await read_again(request), owner
         )
@@ -59,6 +62,10 @@ async def answered(
             last_attempt.set(True)
         else:
             await clock.sleep(AGAIN_SECONDS)
+
+
+def _not_here() -> web.Response:
+    return web.Response(status=ELSEWHERE, headers={MARK: "1"})
 
 
 def _target(request: web.Request) -> str:

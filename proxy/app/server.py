@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import socket
@@ -141,15 +142,27 @@ def _closing_seconds(settings: Settings) -> float:
 
 
 async def listen(
-    app: web.Application, address: Address, sockets: Sequence[socket.socket] = ()
+    app: web.Application,
+    address: Address,
+    sockets: Sequence[socket.socket] = (),
+    *,
+    reuse_port: bool = False,
 ) -> tuple[web.AppRunner, int]:
-    """Serve at an address, or at sockets that are bound to it."""
+    """Serve at an address, or at sockets that are bound to it; with `reuse_port` other processes
+    may serve there as well."""
     runner = runner_of(app, grace=GRACE_SECONDS)
     await runner.setup()
     sites: list[web.BaseSite] = [web.SockSite(runner, one, backlog=BACKLOG) for one in sockets]
     if not sites:
         host, port = address
-        sites.append(web.TCPSite(runner, host, port, reuse_address=True, backlog=BACKLOG))
+        sites.append(
+            web.TCPSite(
+                *(runner, host, port),
+                reuse_address=True,
+                reuse_port=reuse_port or None,
+                backlog=BACKLOG,
+            )
+        )
     try:
         for site in sites:
             await site.start()
@@ -168,13 +181,15 @@ async def serve(
     failed: Callable[[JournalError], None] | None = None,
     read: Callable[[], Settings] | None = None,
     sockets: Sequence[socket.socket] = (),
+    reuse_port: bool = False,
     demo: Demo | None = None,
 ) -> None:
     """Serve until `stop` is set; `ready` hears the URL once requests are taken. Unless the backends
     are not to be `checked`, the log warns of those that cannot be used, as soon as that is known.
     `failed` ends the process when the journal can store nothing more, see `Journal.when_failed`.
     With `read`, which reads the configuration anew, SIGHUP reloads it. `sockets` are bound to the
-    address already, and `demo` is what this serves, where it does.
+    address already, `reuse_port` says that other processes listen there too, and `demo` is what
+    this serves, where it does.
 
     Raises:
         CannotListen: an address cannot be listened on.
@@ -186,6 +201,9 @@ async def serve(
     if read is not None:
         # Already now: without it the signal ends the process.
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
+    settings, internal = _internal(settings)
+    if read is not None and internal:
+        read = functools.partial(_reread, read, settings.cluster)
     async with opened_sessions(settings) as sessions:
         if failed is not None:
             sessions.journal.when_failed(failed)
@@ -193,16 +211,18 @@ async def serve(
         checks = Tasks("checks")
         try:
             address = settings.server.address
-            runner, port = await listen(create_app(sessions, demo), address, sockets)
+            runner, port = await listen(
+                create_app(sessions, demo), address, sockets, reuse_port=reuse_port
+            )
             runners.append(runner)
             served = _base_urls(settings, address._replace(port=port))
             if settings.cluster is not None:
                 app = create_app(sessions, internal=True)
-                runners.append((await listen(app, settings.cluster.address))[0])
+                runners.append((await listen(app, settings.cluster.address, internal))[0])
             for listener in settings.listeners:
                 app = create_listener(sessions, listener)
                 at = listener.address
-                runner, number = await listen(app, at)
+                runner, number = await listen(app, at, reuse_port=reuse_port)
                 runners.append(runner)
                 served.append(f"{at._replace(port=number).url} {listener.dialect} {listener.route}")
             _started(settings, sessions, address._replace(port=port), served)
@@ -222,6 +242,35 @@ async def serve(
             await checks.aclose()
             await _stop(sessions, runners, settings)
     _log.info("stopped", extra={"kind": "stopped"})
+
+
+def _reread(read: Callable[[], Settings], cluster: ClusterSettings | None) -> Settings:
+    """Read the configuration anew, but for what `[cluster]` became at the start."""
+    return read().model_copy(update={"cluster": cluster})
+
+
+def _internal(settings: Settings) -> tuple[Settings, list[socket.socket]]:
+    """Bind the internal listener, so that its port is known before others are told of it; return
+    the settings with that port.
+
+    Raises:
+        CannotListen: it cannot be listened on.
+    """
+    cluster = settings.cluster
+    if cluster is None:
+        return settings, []
+    host, port = cluster.address
+    try:
+        bound = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+            backlog=BACKLOG,
+        )
+    except (OSError, UnicodeError) as error:
+        raise CannotListen(why_not_listening(error, host, port)) from error
+    if not port:
+        cluster = cluster.at(port=bound.getsockname()[1])
+    return settings.model_copy(update={"cluster": cluster}), [bound]
 
 
 def _base_urls(settings: Settings, address: Address) -> list[str]:

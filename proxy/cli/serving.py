@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import aiohttp
 import click
@@ -26,12 +27,15 @@ from proxy.cli.running import (
     end_now,
     found_config,
     read_settings,
+    run,
     run_server,
 )
+from proxy.cli.workers import as_worker, number_of, run_workers
 from proxy.config.settings import (
     Address,
     Settings,
     SettingsOverrides,
+    is_postgres,
     load_address,
     load_settings,
     parse_listen,
@@ -65,7 +69,16 @@ def _listen(context: click.Context, parameter: click.Parameter, listen: str | No
     "NAME. Its credential, if it wants one, is in the environment variable NAME_KEY, like "
     "ENGINE_KEY."
 )
-def serve(config: Path | None, listen: str | None, backends: Sequence[BackendArgument]) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
+    help="How many processes serve, to use so many cores. They need a journal in PostgreSQL.",
+)
+def serve(
+    config: Path | None, listen: str | None, backends: Sequence[BackendArgument], workers: int
+) -> None:
     """Serve until SIGINT or SIGTERM; SIGHUP reloads the configuration.
 
     Prints `listening on http://HOST:PORT` when it answers requests, and on a terminal the base URLs
@@ -80,13 +93,34 @@ def serve(config: Path | None, listen: str | None, backends: Sequence[BackendArg
             "`name`, `dialect` and `url` to %s, give --backend, or try `dragoman demo`",
             found_config(config) or DEFAULT_CONFIG,
         )
+    worker = number_of(os.environ)
+    if workers > 1 and not worker:
+        _run_workers(settings, workers)
+    if worker:
+        settings = as_worker(settings, os.environ)
     file, options = found_config(config), SettingsOverrides(listen, given)
 
     def read() -> Settings:
         # The file of the start: where it is gone, the defaults are not what is meant.
-        return load_settings(file, os.environ, options=options)
+        read = load_settings(file, os.environ, options=options)
+        return as_worker(read, os.environ) if worker else read
 
     run_server(lambda stop: _serve_settings(settings, stop, read), settings.server.shutdown_seconds)
+
+
+def _run_workers(settings: Settings, count: int) -> NoReturn:
+    """Let so many processes serve, and end with them."""
+    if not is_postgres(settings.journal.url):
+        fail(
+            "several workers need a journal that they can share: write `url = "
+            '"postgresql://…"` in [journal]',
+            status=2,
+        )
+    if not settings.server.address.port:
+        fail("several workers need one port: give it under [server] listen", status=2)
+    # As this process was started, whatever that was: `-m` is not in its arguments.
+    arguments = [*sys.orig_argv[1:]]
+    sys.exit(run(lambda stop: run_workers(count, arguments, stop)))
 
 
 def _serve_settings(
@@ -97,6 +131,9 @@ def _serve_settings(
         from proxy.app import server
 
     def ready(url: str) -> None:
+        if number_of(os.environ) > 1:
+            # The first one says it for all.
+            return
         announce(url)
         if printing.on_terminal():
             for line in base_urls(url, settings.route_names):
@@ -107,6 +144,7 @@ def _serve_settings(
         ready=ready,
         stop=stop,
         failed=lambda error: end_now(error.whole),
+        reuse_port=number_of(os.environ) > 0,
         read=read,
     )
 

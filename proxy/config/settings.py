@@ -379,6 +379,26 @@ class ClusterSettings(Table):
         here."""
         return self._secret.get_secret_value().encode()
 
+    @classmethod
+    def local(cls, secret: str) -> Self:
+        """Return the settings of processes of one machine that nobody else is to reach."""
+        listen = "127.0.0.1:0"
+        made = cls(listen=listen, advertise=f"http://{listen}", secret_env="-")
+        return made.with_secret(secret)
+
+    def at(self, *, listen: str | None = None, port: int | None = None) -> Self:
+        """Return a copy that listens elsewhere, or says that it is reached at another port."""
+        update: dict[str, str] = {}
+        if listen is not None:
+            update["listen"] = listen
+        if port is not None:
+            parts = urlsplit(self.advertise)
+            host = parts.netloc.rpartition(":")[0] if parts.port is not None else parts.netloc
+            update["advertise"] = parts._replace(netloc=f"{host}:{port}").geturl()
+        copy = self.model_copy(update=update)
+        copy._secret = self._secret
+        return copy
+
     def with_secret(self, secret: str) -> Self:
         """Return a copy that has the secret; nothing shows it."""
         copy = self.model_copy()
@@ -407,7 +427,7 @@ class ClusterSettings(Table):
 def _wrong_address(text: str) -> str:
     try:
         parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         usable = False
     if not usable or parts.query or parts.fragment or parts.path not in ("", "/"):

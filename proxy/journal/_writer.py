@@ -544,6 +544,7 @@ class JournalWriter:
             )
         if (
             item.commands
+            or item.new_leg is not None
             or item.leg_state is not None
             or item.state is not None
             or (item.position is not None and not item.count)

@@ -758,3 +758,10 @@ async def test_what_backends_are_is_kept_of_those_with_sessions(journal: Journal
     assert await journal.known_backends() == [moved]
     await journal.delete(session.key, at=5)
     assert await journal.known_backends() == []
+
+
+async def test_a_write_may_move_a_session_and_do_nothing_else(journal: Journal) -> None:
+    session = await create(journal)
+    leg = BackendBinding(session.key, 1, "elsewhere")
+    assert await store(journal, Write(session.key, leg=1, new_leg=leg)) is None
+    assert [one.backend for one in await journal.legs(session.key)] == ["lab", "elsewhere"]

@@ -548,6 +548,22 @@ async def test_what_was_acknowledged_survives_kill_9(
     assert len(acknowledged) == 5
 
 
+async def test_sums_that_a_crash_left_behind_are_brought_up_by_the_next_start(
+    postgres: PostgresServer, database: str, made: PostgresJournal
+) -> None:
+    session = await create(made)
+    assert await store(made, Write(session.key, 2, 1, line(2), at=7000)) is None
+    before = await made.session("s1")
+    await made.aclose()
+    postgres.query(
+        database, "UPDATE dragoman.sessions SET counted = 0, bytes = 0, updated_at = 1000"
+    )
+    await made.open()
+    assert await made.session("s1") == before
+    assert await made.sizes() == {"lab": before.bytes}
+    assert [row.id for row in await made.sessions(changed=7000)] == ["s1"]
+
+
 async def test_a_deletion_that_a_crash_interrupted_is_finished_by_the_next_start(
     postgres: PostgresServer, database: str, made: PostgresJournal
 ) -> None:

@@ -76,7 +76,7 @@ class Node:
             async with connection.transaction():
                 await lock_schema(connection)
                 begun = time.monotonic()
-                await bury(connection)
+                metrics.KILLED.set(bool(await bury(connection)))
                 others = await connection.fetch(
                     "SELECT node, name, url, renewed_at FROM dragoman.nodes"
                     " WHERE $1::text IS NULL OR url IS NULL OR url = $1",
@@ -209,7 +209,6 @@ async def bury(connection: Connection) -> list[str]:
         LEASE_SECONDS,
     )
     gone = [row[0] for row in rows]
-    metrics.KILLED.set(bool(gone))
     for name in gone:
         _log.warning(
             "%s did not stop in order: it was killed or cut off, or the machine failed; what the "

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from proxy.base.rows import NodeRow
 from proxy.journal.postgres._changes import Fence
 from proxy.journal.postgres._database import Connection, restored
-from proxy.journal.postgres._node import bury
 
 _FREE = "(node IS NULL OR node NOT IN (SELECT node FROM dragoman.nodes))"
 
@@ -25,9 +24,6 @@ async def claim(connection: Connection, fence: Fence, session: int) -> NodeRow |
         )
         if claimed != "UPDATE 0":
             return None
-        # The one that has it may be gone.
-        if await bury(connection):
-            continue
         row = await connection.fetchrow(
             "SELECT nodes.node, url FROM dragoman.sessions JOIN dragoman.nodes USING (node)"
             " WHERE key = $1",

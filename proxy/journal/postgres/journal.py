@@ -151,6 +151,12 @@ class PostgresJournal(Journal):
         """Finish what processes that are gone have begun."""
         async with connection.transaction():
             await _changes.erase_left(connection)
+        uncounted = await connection.fetch(
+            "SELECT key FROM dragoman.sessions"
+            " WHERE (node IS NULL OR node NOT IN (SELECT node FROM dragoman.nodes))"
+            " AND EXISTS (SELECT FROM dragoman.events WHERE session = key AND first > counted)"
+        )
+        await _changes.count_rows(connection, [row[0] for row in uncounted])
         left = await connection.fetch(
             "SELECT key, updated_at FROM dragoman.sessions WHERE erasing"
             " AND (node IS NULL OR node NOT IN (SELECT node FROM dragoman.nodes))"
