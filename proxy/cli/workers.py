@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def number_of(environ: Mapping[str, str]) -> int:
-    """Return which worker this process is, 0 where it is none."""
+    """Return which worker this process is, 0 for one that is not a worker."""
     return int(environ.get(NUMBER, "0"))
 
 
