@@ -72,6 +72,11 @@ class ClusterNode:
         assert self._process is not None
         self._process.send_signal(number)
 
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return self._process is not None and self._process.returncode is None
+
     async def ended(self) -> int:
         """Wait for its end, and return its status."""
         assert self._process is not None

@@ -116,6 +116,32 @@ async def test_a_node_that_stops_in_order_hands_its_turns_over(
     assert len(running.requests("execute")) == 1
 
 
+async def test_a_database_that_crashes_and_comes_back_ends_no_node_and_no_turn(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run(engine={"pace": 0.1})
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        slow = await client.create("script: slow 80")
+        await follow(slow, 5)
+        client.host = two.face("eve")
+        reading = asyncio.ensure_future(slow.read_turn())
+        await asyncio.sleep(0.3)
+        for _ in range(2):
+            await asyncio.to_thread(postgres.stop, "immediate")
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(postgres.start)
+            await asyncio.sleep(0.5)
+        rest = await reading
+        assert rest.text == "".join(f"tick {n} " for n in range(80)) + " (turn 1)"
+        turn = await slow.read_turn(await slow.send("hello"))
+        assert "(turn 2)" in (turn.text or "")
+        for node in (one, two):
+            assert node.lives, node.log.read_text()
+    assert len(running.requests("execute")) == 2
+
+
 async def test_an_internal_listener_answers_nobody_else(
     run: Run, postgres: PostgresServer, tmp_path: Path
 ) -> None:

@@ -137,7 +137,7 @@ class Database:
         """
         try:
             return await asyncpg.create_pool(
-                min_size=1, max_size=size, command_timeout=STATEMENT_SECONDS, **self.options()
+                min_size=0, max_size=size, command_timeout=STATEMENT_SECONDS, **self.options()
             )
         except DATABASE_ERRORS as error:
             raise self.translate(error) from error
