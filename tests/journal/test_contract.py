@@ -646,22 +646,26 @@ async def test_what_waits_for_the_disk_is_the_events_and_the_codecs_state(
     assert journal.backlog == 0
 
 
+VERSION = 3 << 32 | 4_000_000_000
+"""As of frames: the version of an encoder, and the shape of its state in 32 bits."""
+
+
 async def test_the_newest_snapshot_of_a_kind_and_version_is_found_by_cursor(
     journal: Journal,
 ) -> None:
     row = await create(journal)
     other = await create(journal, "other")
-    assert await journal.snapshot(row.key, "frames/a", 1) is None
+    assert await journal.snapshot(row.key, "frames/a", VERSION) is None
     for cursor, data in ((10, b"ten"), (20, b"twenty"), (20, b"twenty again"), (30, b"thirty")):
-        journal.add_snapshot(row.key, StoredSnapshot("frames/a", 1, cursor, cursor * 2, data))
+        journal.add_snapshot(row.key, StoredSnapshot("frames/a", VERSION, cursor, cursor * 2, data))
     journal.add_snapshot(row.key, StoredSnapshot("frames/a", 2, 25, 1, b"newer"))
-    journal.add_snapshot(row.key, StoredSnapshot("frames/b", 1, 25, 1, b"of another face"))
-    journal.add_snapshot(other.key, StoredSnapshot("frames/a", 1, 25, 1, b"of another session"))
+    journal.add_snapshot(row.key, StoredSnapshot("frames/b", VERSION, 25, 1, b"of another face"))
+    journal.add_snapshot(other.key, StoredSnapshot("frames/a", VERSION, 25, 1, b"of another session"))
     await journal.aclose()
     await journal.open()
 
     async def found(cursor: int | None, seq: int | None = None) -> bytes | None:
-        snapshot = await journal.snapshot(row.key, "frames/a", 1, cursor=cursor, seq=seq)
+        snapshot = await journal.snapshot(row.key, "frames/a", VERSION, cursor=cursor, seq=seq)
         return None if snapshot is None else snapshot.data
 
     assert [await found(None, seq) for seq in (0, 19, 20, 39, 40, 59, 60, 1 << 40)] == [
@@ -683,11 +687,11 @@ async def test_the_newest_snapshot_of_a_kind_and_version_is_found_by_cursor(
         b"thirty",
         b"thirty",
     ]
-    newest = await journal.snapshot(row.key, "frames/a", 1)
-    assert newest == StoredSnapshot("frames/a", 1, 30, 60, b"thirty")
+    newest = await journal.snapshot(row.key, "frames/a", VERSION)
+    assert newest == StoredSnapshot("frames/a", VERSION, 30, 60, b"thirty")
     await journal.delete(row.key, at=1)
     assert await found(None) is None
-    journal.add_snapshot(row.key, StoredSnapshot("frames/a", 1, 10, 1, b"too late"))
+    journal.add_snapshot(row.key, StoredSnapshot("frames/a", VERSION, 10, 1, b"too late"))
     await journal.aclose()
     await journal.open()
     assert await found(None) is None

@@ -33,7 +33,7 @@ from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 from tests.support.clocks import HurriedClock
 from tests.support.eve_client import EveClient, Form, Style
-from tests.support.journals import CrashJournal, sqlite, stored_entries
+from tests.support.journals import CrashJournal, journal_url, sqlite, stored_entries
 from tests.support.keys import credential
 from tests.support.serving import HOST, close, serve
 
@@ -203,7 +203,7 @@ class Dragoman:
             )
             for name, backend in self.backends.items()
         )
-        url = self._journal if isinstance(self._journal, str) else "memory:"
+        url = journal_url(self._journal) if isinstance(self._journal, str) else "memory:"
         tables = {"journal": {"url": url, "window_ms": 0}, **self._settings}
         return Settings.model_validate({"backends": backends, **tables})
 

@@ -1,22 +1,77 @@
-"""Journals of end-to-end tests: a file, and a disk that a crash leaves as a test wants it."""
+"""Journals of end-to-end tests: a file, and a disk that a crash leaves as a test wants it.
+
+With `tests.on_postgres` loaded all of them are databases of one PostgreSQL server.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adapters.model import events as ev
 from proxy.base.errors import JournalError
 from proxy.fanout.hub import entries_of
 from proxy.journal.base import Journal, Write
+from proxy.journal.postgres import PostgresJournal
 from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
+from tests.support.postgres import shared_server
 
-__all__ = ["CrashJournal", "UntoldJournal", "sqlite", "stored_entries"]
+__all__ = [
+    "ON_POSTGRES",
+    "CrashJournal",
+    "Outliving",
+    "UntoldJournal",
+    "database_of",
+    "journal_url",
+    "release_databases",
+    "sqlite",
+    "stored_entries",
+]
+
+ON_POSTGRES = os.environ.get("TEST_JOURNAL") == "postgres"
+"""Whether tests use PostgreSQL in the place of files: `tests.on_postgres` says so."""
+
+_used: dict[str, str] = {}
+"""The databases of the test that runs, by the URLs that they stand for."""
+
+_free: list[str] = []
 
 
-class Outliving(TemporaryJournal):
+def _database(url: str) -> str:
+    """The database that stands for a URL, an empty one the first time in a test."""
+    if url not in _used:
+        _used[url] = _free.pop() if _free else shared_server().new_database()
+    return _used[url]
+
+
+def release_databases() -> None:
+    """Give back the databases of a test that is over, empty."""
+    for database in _used.values():
+        shared_server().empty(database)
+        _free.append(database)
+    _used.clear()
+
+
+def journal_url(url: str) -> str:
+    """The URL of the journal that tests use where a configuration says `url`: the same, or that of
+    a database, which for `memory:` is another one each time."""
+    if not ON_POSTGRES or url.startswith("postgresql:"):
+        return url
+    if url == "memory:":
+        url = f"memory:{len(_used)}"
+    return shared_server().url(_database(url))
+
+
+def database_of(url: str) -> str:
+    """The name of the database in the URL of a journal in PostgreSQL."""
+    return url.rpartition("/")[2]
+
+
+class OutlivingFile(TemporaryJournal):
     """A journal whose file outlives the application: it is there when it is opened again."""
 
     def __init__(self) -> None:
@@ -24,6 +79,19 @@ class Outliving(TemporaryJournal):
 
     async def aclose(self) -> None:
         await SqliteJournal.aclose(self)
+
+
+class OutlivingDatabase(PostgresJournal):
+    """The same in a database."""
+
+    def __init__(self) -> None:
+        super().__init__(journal_url("memory:"), window_ms=0)
+
+
+if TYPE_CHECKING:
+    Outliving = OutlivingFile
+else:
+    Outliving = OutlivingDatabase if ON_POSTGRES else OutlivingFile
 
 
 class CrashJournal(Outliving):
@@ -94,7 +162,7 @@ class UntoldJournal(Outliving):
 
 def sqlite(folder: Path) -> str:
     """The URL of a journal in a folder."""
-    return f"sqlite:///{folder / 'journal.db'}"
+    return journal_url(f"sqlite:///{folder / 'journal.db'}")
 
 
 async def stored_entries(journal: Journal, session_id: str) -> list[ev.Entry]:

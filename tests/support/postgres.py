@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import getpass
 import itertools
 import os
@@ -21,15 +23,28 @@ USER = "dragoman"
 _PSQL = ("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c")
 
 
+_HANG_UP = (
+    "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+_EMPTY = """
+DO $$ DECLARE name text; BEGIN
+  FOR name IN
+    SELECT tablename FROM pg_tables WHERE schemaname = 'dragoman' AND tablename <> 'meta'
+  LOOP EXECUTE 'DELETE FROM dragoman.' || quote_ident(name); END LOOP;
+END $$
+"""
+
+
 def program(name: str) -> str:
     """Return the path of one of PostgreSQL's programs, the newest that is installed."""
-    found = shutil.which(name)
+    # What Debian has on the PATH is a script in Perl around each of them.
+    folders = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
+    newest = max(folders, key=lambda path: int(path.parts[-3]), default=None)
+    found = shutil.which(name) if newest is None else str(newest)
     if found is None:
-        folders = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
-        newest = max(folders, key=lambda path: int(path.parts[-3]), default=None)
-        if newest is None:
-            raise RuntimeError(f"there is no `{name}`: `apt-get install postgresql`")
-        found = str(newest)
+        raise RuntimeError(f"there is no `{name}`: `apt-get install postgresql`")
     return found
 
 
@@ -111,6 +126,15 @@ class PostgresServer:
         self.query("postgres", f"CREATE DATABASE {name}")
         return name
 
+    def empty(self, database: str) -> None:
+        """Hang up on all that use a database, and remove what a journal has stored in it: quicker
+        than to make another one, and a tenth of what `TRUNCATE` takes."""
+        self.query(database, f"{_HANG_UP}; {_EMPTY}")
+
+    def forget_nodes(self, database: str) -> None:
+        """Let nobody wait for the lease of a process that was killed."""
+        self.query(database, "DELETE FROM dragoman.nodes")
+
 
 @contextlib.contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
@@ -127,3 +151,12 @@ def postgres_server() -> Iterator[PostgresServer]:
             server.stop("immediate")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@functools.cache
+def shared_server() -> PostgresServer:
+    """Return the server of this process, which is started when the first one asks."""
+    stack = contextlib.ExitStack()
+    server = stack.enter_context(postgres_server())
+    atexit.register(stack.close)
+    return server

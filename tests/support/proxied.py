@@ -24,6 +24,7 @@ from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 from tests.support.clocks import ShortWaits
 from tests.support.dragoman import BACKEND_KEY, backend_settings
+from tests.support.journals import journal_url
 from tests.support.keys import credential
 from tests.support.serving import served
 from tests.support.waiting import SOON_S
@@ -141,7 +142,7 @@ async def proxied(
         made = [_backend(table, backend) for table in backends]
         listeners: Sequence[ListenerSettings] = tables.get("listeners", ())
         settings = Settings.model_validate(
-            {"journal": {"url": "memory:"}, "backends": made, **tables}
+            {"journal": {"url": journal_url("memory:")}, "backends": made, **tables}
         )
         sessions = await stack.enter_async_context(
             opened_sessions(settings, clock=clock or ShortWaits())
