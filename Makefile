@@ -61,8 +61,8 @@ lint: $(INSTALLED) ## check style, types and the import contracts; print lines a
 test: lint ## lint, then the tests that need no server, Node, browser or network; ALL=1: all of them
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(if $(ALL),,-p tests.drawing) $(ARGS)
 
-postgres: $(INSTALLED) ## run what a journal in PostgreSQL must do, with Debian's PostgreSQL in a folder of its own
-	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m postgres $(ARGS)
+postgres: $(INSTALLED) ## run what a journal in PostgreSQL must do, on Debian's server in a folder; ALL=1: all of it
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -p tests.on_postgres $(ARGS)
 
 pages: $(INSTALLED) ## build wheels, follow pages of the documentation, start programs in terminals
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m "pages and not wheel and not plugin" $(ARGS)

@@ -16,26 +16,23 @@ import pytest
 os.environ["TEST_JOURNAL"] = "postgres"  # before the helpers are imported
 
 SUITES = (
-    "tests/journal/test_stateful.py",
+    "tests/agui/test_face.py",
+    "tests/faces/engine/test_names.py",
+    "tests/faces/eve/test_streams.py",
+    "tests/faces/herm/",
     "tests/server/test_restart.py",
     "tests/server/test_stop.py",
+    "tests/server/test_storm.py",
 )
 """Files and folders that `make postgres` plays."""
 
-MORE: tuple[str, ...] = (
-    "tests/agui/test_face.py",
+MORE = (
     "tests/aisdk/test_face.py",
-    "tests/backends/",
-    "tests/control/",
     "tests/faces/",
-    "tests/faults/",
-    "tests/migration/",
-    "tests/server/",
 )
 """What it plays besides with `ALL=1`."""
 
-FILES_ONLY: dict[str, str] = {
-}
+FILES_ONLY: dict[str, str] = {}
 """Tests, files or folders that are about files, and why."""
 
 

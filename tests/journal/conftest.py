@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from proxy.base.rows import Chunk, SessionRow
 from proxy.journal.base import Journal, Write
 from proxy.journal.postgres import PostgresJournal
 from proxy.journal.sqlite import SqliteJournal
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer, shared_server
 from tests.support.waiting import SOON_S
 
 
@@ -85,10 +85,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server of this process."""
-    with postgres_server() as server:
-        yield server
+def postgres() -> PostgresServer:
+    """The PostgreSQL server of this process."""
+    return shared_server()
 
 
 @pytest.fixture(params=["late", "indexed", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -660,7 +660,9 @@ async def test_the_newest_snapshot_of_a_kind_and_version_is_found_by_cursor(
         journal.add_snapshot(row.key, StoredSnapshot("frames/a", VERSION, cursor, cursor * 2, data))
     journal.add_snapshot(row.key, StoredSnapshot("frames/a", 2, 25, 1, b"newer"))
     journal.add_snapshot(row.key, StoredSnapshot("frames/b", VERSION, 25, 1, b"of another face"))
-    journal.add_snapshot(other.key, StoredSnapshot("frames/a", VERSION, 25, 1, b"of another session"))
+    journal.add_snapshot(
+        other.key, StoredSnapshot("frames/a", VERSION, 25, 1, b"of another session")
+    )
     await journal.aclose()
     await journal.open()
 

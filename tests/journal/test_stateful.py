@@ -14,9 +14,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from proxy.base.errors import CursorExpired, JournalError, SequenceConflict, SessionClosed
-from proxy.journal.base import Write
+from proxy.journal.base import Journal, Write
+from proxy.journal.postgres import PostgresJournal
 from proxy.journal.sqlite import SqliteJournal
 from tests.journal.conftest import begin, create, joined, line, lines
+from tests.support.postgres import shared_server
 
 
 @dataclasses.dataclass
@@ -44,8 +46,13 @@ class JournalMachine(RuleBasedStateMachine):
     @initialize(index_rows=st.integers(1, 12))
     def begin(self, index_rows: int) -> None:
         self.index_rows = index_rows
-        self.journal = SqliteJournal(self.folder / "0.db", index_rows=index_rows, window_ms=0)
+        self.journal = self.made()
         self.loop.run_until_complete(self.journal.open())
+
+    def made(self) -> Journal:
+        """Return a journal on what is stored."""
+        path = self.folder / f"{self.files}.db"
+        return SqliteJournal(path, index_rows=self.index_rows, window_ms=0)
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.journal.aclose())
@@ -142,15 +149,20 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
+        self.break_off()
+        self.loop.run_until_complete(self.journal.aclose())
+        self.journal = self.made()
+        self.loop.run_until_complete(self.journal.open())
+        self.compare()
+
+    def break_off(self) -> None:
+        """Let nothing be stored any more that is not stored yet."""
+        assert isinstance(self.journal, SqliteJournal)
         old = self.folder / f"{self.files}.db"
         self.files += 1
         new = self.folder / f"{self.files}.db"
         # In the writer's thread, so that no checkpoint comes between the two files.
         self.loop.run_until_complete(self.journal._job(lambda transaction: copy(old, new)))
-        self.loop.run_until_complete(self.journal.aclose())
-        self.journal = SqliteJournal(new, index_rows=self.index_rows, window_ms=0)
-        self.loop.run_until_complete(self.journal.open())
-        self.compare()
 
     def compare(self) -> None:
         rows = self.loop.run_until_complete(self.journal.sessions())
@@ -173,3 +185,22 @@ def copy(old: Path, new: Path) -> None:
 
 JournalMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
 test_the_journal_holds_what_a_list_would_hold = JournalMachine.TestCase
+
+
+class DatabaseMachine(JournalMachine):
+    """A journal in PostgreSQL, which loses its connections and its place in a crash."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.database = shared_server().new_database()
+
+    def made(self) -> Journal:
+        return PostgresJournal(shared_server().url(self.database), window_ms=0)
+
+    def break_off(self) -> None:
+        shared_server().forget_nodes(self.database)
+        shared_server().hang_up(self.database)
+
+
+DatabaseMachine.TestCase.settings = settings(max_examples=8, stateful_step_count=25, deadline=None)
+test_the_database_holds_what_a_list_would_hold = pytest.mark.postgres(DatabaseMachine.TestCase)

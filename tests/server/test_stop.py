@@ -27,7 +27,7 @@ from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
 from tests.support.engine_client import Expect as EngineExpect
 from tests.support.eve_client import EveSession, Style
 from tests.support.herm_client import Envelope, HermClient, HermTurn, check_join
-from tests.support.journals import sqlite, stored_entries
+from tests.support.journals import ON_POSTGRES, sqlite, stored_entries
 from tests.support.ports import free_port
 from tests.support.running import BACKEND, Run, Running
 from tests.support.serving import HOST
@@ -228,17 +228,27 @@ async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
     assert len(running.requests("respond")) == 1
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        "from proxy.journal._writer import JournalWriter as Writer\n"
-        "Writer._close = lambda _: time.sleep(600)",
-        "from proxy.journal.sqlite import SqliteJournal as Journal\n"
-        "Journal._close_readers = lambda _: asyncio.to_thread(time.sleep, 600)",
-        "from proxy.base.tasks import Tasks; Tasks.aclose = lambda _: asyncio.sleep(600)",
-    ],
-    ids=["writer", "reader", "task"],
-)
+HANGING = {
+    "task": "from proxy.base.tasks import Tasks; Tasks.aclose = lambda _: asyncio.sleep(600)",
+    **(
+        {
+            "writer": "from proxy.journal.postgres._writer import PostgresWriter as Writer\n"
+            "Writer.stop = lambda _: asyncio.sleep(600)",
+            "lease": "from proxy.journal.postgres._node import Node\n"
+            "Node.go = lambda *_: asyncio.sleep(600)",
+        }
+        if ON_POSTGRES
+        else {
+            "writer": "from proxy.journal._writer import JournalWriter as Writer\n"
+            "Writer._close = lambda _: time.sleep(600)",
+            "reader": "from proxy.journal.sqlite import SqliteJournal as Journal\n"
+            "Journal._close_readers = lambda _: asyncio.to_thread(time.sleep, 600)",
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("before", HANGING.values(), ids=HANGING)
 async def test_a_stop_is_over_in_time_whatever_hangs(run: Run, tmp_path: Path, before: str) -> None:
     running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): Silence(done=True)})})
     hanging = f"import asyncio, time\n{before}"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from adapters.model import events as ev
-from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
+from proxy.journal.base import Journal
 from proxy.session import Session
 from proxy.sessions.sessions import ATTACH_PAGE, WORK_AT_ONCE
 from tests.support import engine_client
@@ -167,13 +167,14 @@ async def test_a_start_reads_only_the_sessions_with_an_open_turn(
         await (await running.eve().create("script: approve")).read_turn()
     await bare_sessions(running.sessions.journal, 2 * ATTACH_PAGE)
     read: list[int] = []
-    scan = SqliteJournal.scan
+    kind = type(running.sessions.journal)
+    scan = kind.scan
 
-    def counted(journal: SqliteJournal, session: int, **options: Any) -> Any:
+    def counted(journal: Journal, session: int, **options: Any) -> Any:
         read.append(session)
         return scan(journal, session, **options)
 
-    monkeypatch.setattr(SqliteJournal, "scan", counted)
+    monkeypatch.setattr(kind, "scan", counted)
     await running.restart()
     await until(lambda: len(running.sessions) == waiting)
     await until(lambda: len(running.requests("replay")) == waiting)
@@ -189,13 +190,14 @@ async def test_a_start_does_not_wait_for_its_sessions(
     for session in held:
         await session.read_turn()
     may = asyncio.Event()
-    legs = TemporaryJournal.legs
+    journal = running.sessions.journal
+    legs = journal.legs
 
-    async def slow(journal: TemporaryJournal, session: int) -> Any:
+    async def slow(session: int) -> Any:
         await may.wait()
-        return await legs(journal, session)
+        return await legs(session)
 
-    monkeypatch.setattr(TemporaryJournal, "legs", slow)
+    monkeypatch.setattr(journal, "legs", slow)
     await running.restart()
     async with running.http.get(f"http://{HOST}:{running.port}/readyz") as response:
         assert response.status == 200

@@ -131,6 +131,10 @@ class PostgresServer:
         than to make another one, and a tenth of what `TRUNCATE` takes."""
         self.query(database, f"{_HANG_UP}; {_EMPTY}")
 
+    def hang_up(self, database: str) -> None:
+        """Break all connections to a database."""
+        self.query(database, _HANG_UP)
+
     def forget_nodes(self, database: str) -> None:
         """Let nobody wait for the lease of a process that was killed."""
         self.query(database, "DELETE FROM dragoman.nodes")

@@ -27,14 +27,13 @@ from proxy.faces.face_request import FaceRequest
 from proxy.fanout import hub, streams
 from proxy.fanout.hub import TRANSPORT_BYTES, Reader, entries_of
 from proxy.journal.base import Write
-from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
 from proxy.session.inbound import InboundReader
 from proxy.sessions.sessions import Sessions
 from proxy.upstream.client import Frames, Upstream
 from tests.support.clocks import HurriedClock
 from tests.support.eve_client import EveSession, Form, Refused
-from tests.support.journals import CrashJournal, UntoldJournal
+from tests.support.journals import CrashJournal, Outliving, UntoldJournal
 from tests.support.running import BACKEND, Live, Run, Running, types
 from tests.support.serving import HOST
 from tests.support.waiting import SOON_S, settled, until
@@ -441,22 +440,23 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
 ) -> None:
     # A piece may be on its way in the event loop when the session is closed.
     taken: list[Session] = []
-    take, kept = InboundReader._take, TemporaryJournal.add_frames
+    take = InboundReader._take
 
     def late(reading: InboundReader, call: Call, frames: Frames) -> None:
         if not session.closed:
             session.close()
         take(reading, call, frames)
 
-    def keep(journal: TemporaryJournal, *arguments: Any) -> None:
+    def keep(*arguments: Any) -> None:
         taken.append(session)
-        kept(journal, *arguments)
+        kept(*arguments)
 
-    running = await run(TemporaryJournal())
+    running = await run()
+    kept = running.sessions.journal.add_frames
     session = await running.live((await running.eve().create("hello")).session_id)
     await settled(session)
     monkeypatch.setattr(InboundReader, "_take", late)
-    monkeypatch.setattr(TemporaryJournal, "add_frames", keep)
+    monkeypatch.setattr(running.sessions.journal, "add_frames", keep)
     await session.submit(
         [cmd.SendMessage(content=(ev.Text(text="again"),), policy="queue")], by="k", face="eve"
     )
@@ -541,11 +541,11 @@ async def test_an_answer_that_cannot_be_stored_does_not_reach_the_engine(run: Ru
     assert [body["answer"] for body in running.requests("respond")] == ["no"]
 
 
-class LateJournal(TemporaryJournal):
+class LateJournal(Outliving):
     """A journal whose disk takes its time with the end of a turn."""
 
     def __init__(self) -> None:
-        super().__init__(window_ms=0)
+        super().__init__()
         self.held: list[Write] = []
 
     def submit(self, write: Write) -> None:

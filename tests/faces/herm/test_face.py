@@ -14,7 +14,6 @@ from adapters.model import events as ev
 from adapters.model.commands import AnswerInteraction, Sealed
 from proxy.base.errors import InteractionConflict
 from proxy.faces import stream as herm
-from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, Silence
 from proxy.scripted.herm_turns import HermVariant
 from proxy.session import told
@@ -450,16 +449,16 @@ async def test_a_session_is_gone_while_it_is_being_erased(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, erased = asyncio.Event(), asyncio.Event()
-    delete = SqliteJournal.delete
-
-    async def slow(self: SqliteJournal, session: int, *, at: int) -> None:
-        begun.set()
-        await erased.wait()
-        await delete(self, session, at=at)
-
-    monkeypatch.setattr(SqliteJournal, "delete", slow)
     monkeypatch.setattr("proxy.sessions.sessions.SETTLE_SECONDS", SOON_S)
     house = await serve(herm={"faults": Faults({("update", 1): Silence(done=False)})})
+    delete = house.sessions.journal.delete
+
+    async def slow(session: int, *, at: int) -> None:
+        begun.set()
+        await erased.wait()
+        await delete(session, at=at)
+
+    monkeypatch.setattr(house.sessions.journal, "delete", slow)
     client = house.client()
     session = (await client.create())["id"]
     await client.turn(session, "hello")
