@@ -34,7 +34,7 @@ from proxy.scripted.faults import Faults, Garbage
 from proxy.session import snapshots
 from proxy.upstream import readiness
 from proxy.upstream.health import Health
-from tests.journal.conftest import create, journal, line, path, store, until
+from tests.journal.conftest import create, journal, line, path, postgres, store, until
 from tests.journal.test_sqlite import empty_disk, execute, fill_disk
 from tests.support.dragoman import starts
 from tests.support.keys import key_of

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -54,6 +55,8 @@ from proxy.journal.postgres._ownership import claim, read_nodes, read_unclaimed,
 from proxy.journal.postgres._writer import PATIENCE_SECONDS, RETRY_SECONDS, PostgresWriter
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 CONNECTIONS = 8
 """Connections that read, and make changes that need no order."""
@@ -357,6 +360,9 @@ class PostgresJournal(Journal):
                     continue
                 failure = self._database.translate(error)
                 metrics.count_failed_read(failure)
+                if not is_away(error):
+                    # That it is away is told once, by the writer.
+                    _log.warning("a question to the journal fails: %s", failure.whole)
                 raise failure from error
             except UNREADABLE as error:
                 # A number where a text was stored, say.
