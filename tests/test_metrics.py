@@ -44,7 +44,7 @@ from tests.support.serving import HOST
 from tests.support.waiting import SOON_S, settled
 from tests.test_hub import Log, Step, log
 
-__all__ = ["journal", "log", "path", "run"]
+__all__ = ["journal", "log", "path", "postgres", "run"]
 
 run = starts(Running)
 
