@@ -192,9 +192,17 @@ async def _created(
     try:
         return await _make(request, opening, submission)
     except SequenceConflict:
-        if opening.once is None:
+        if opening.once is not None:
+            return await _first(request, opening, opening.once)
+        if not request.sessions.shared:
             raise
-        return await _first(request, opening, opening.once)
+        # Another process was first with the same key.
+        earlier = await request.sessions.made_by(
+            submission, owner=request.owner, route=request.name
+        )
+        if earlier is None:
+            raise
+        return Match(earlier[0]), SubmitResult(earlier[1])
 
 
 async def _first(request: FaceRequest, opening: Opening, once: str) -> tuple[Match, SubmitResult]:

@@ -233,6 +233,11 @@ class Sessions:
             self.cache.put_quiet_away()
 
     @property
+    def shared(self) -> bool:
+        """Say whether other processes have sessions of the same journal."""
+        return self.journal.shared is not None
+
+    @property
     def stopping(self) -> bool:
         """Say whether the server stops."""
         return self.cache.stopping

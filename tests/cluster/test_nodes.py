@@ -154,3 +154,23 @@ async def test_an_internal_listener_answers_nobody_else(
                 http.get(f"{internal}/api/v1/sessions", headers=headers) as response,
             ):
                 assert response.status == 403
+
+
+async def test_two_nodes_that_get_the_same_create_at_once_make_one_session(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run()
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as nodes:
+        for number in range(10):
+            headers = {"Idempotency-Key": f"create-{number}"}
+
+            async def create(url: str, headers: dict[str, str] = headers) -> str:
+                async with running.http.post(
+                    f"{url}/eve/v1/session", json={"message": "hello"}, headers=headers
+                ) as response:
+                    assert response.status == 202, await response.text()
+                    return str((await response.json())["sessionId"])
+
+            made = await asyncio.gather(*(create(node.face("eve")) for node in nodes))
+            assert len(set(made)) == 1
+    assert len(running.requests("execute")) == 10
