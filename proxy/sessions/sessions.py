@@ -102,6 +102,8 @@ class Sessions:
     cache: SessionCache = dataclasses.field(init=False)
     forwarder: Forwarder | None = dataclasses.field(default=None, init=False)
     """Asks the processes that share the journal, where there are any."""
+    configurations_differ: bool = dataclasses.field(default=False, init=False)
+    """Whether one of them has another configuration."""
     resumed: int = dataclasses.field(default=0, init=False)
     """How many sessions with work the start found."""
     _factory: SessionFactory = dataclasses.field(init=False)

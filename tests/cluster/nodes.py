@@ -41,18 +41,23 @@ class ClusterNode:
             advertise = "http://{HOST}:{self.internal}"
             secret_env = "CLUSTER_SECRET"
             """
-            + "".join(
-                f"""
-            [[backends]]
-            name = "{name}"
-            dialect = "engine"
-            url = "{engine}"
-            auth = {{ header = "X-Engine-Key", env = "E2E_ENGINE_KEY" }}
-            """
-                for name in backends
-            )
         )
+        for name in backends:
+            self.add_backend(name, engine)
         self._process: asyncio.subprocess.Process | None = None
+
+    def add_backend(self, name: str, engine: str) -> None:
+        """Add a backend to its configuration, for its next start."""
+        with self._config.open("a") as config:
+            config.write(
+                f"""
+                [[backends]]
+                name = "{name}"
+                dialect = "engine"
+                url = "{engine}"
+                auth = {{ header = "X-Engine-Key", env = "E2E_ENGINE_KEY" }}
+                """
+            )
 
     async def start(self) -> None:
         """Start it, and wait until it serves."""

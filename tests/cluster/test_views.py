@@ -110,6 +110,31 @@ async def test_a_list_of_what_changed_has_what_another_node_has_just_stored(
         assert after["last_seq"] > before["last_seq"]
 
 
+async def test_nodes_with_different_configurations_say_so(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run()
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        assert await ready(running, one) == {"status": "ready"}
+        await two.stop(signal.SIGTERM)
+        two.add_backend("other", running.engine_url)
+        await two.start()
+        for node, other in ((one, two), (two, one)):
+            async with asyncio.timeout(SOON_S):
+                while not (found := await ready(running, node)).get("warnings"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            assert found == {"status": "ready", "warnings": ["configuration_differs"]}
+            line = f"the process at http://127.0.0.1:{other.internal}, which shares the journal"
+            assert node.log.read_text().count(line) == 1
+
+
+async def ready(running: Running, node: ClusterNode) -> Any:
+    """What a node says of itself, which is ready."""
+    async with running.http.get(f"{node.url}/readyz") as response:
+        assert response.status == 200
+        return await response.json()
+
+
 def source(found: Any) -> str:
     return str(next(row["source"] for row in found["routes"] if row["name"] == "engine"))
 
