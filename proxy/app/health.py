@@ -16,7 +16,8 @@ async def healthz(request: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     """Answer 200 while new work is taken, 503 while the server stops or can store nothing; where
-    the backends count, 503 too with what is wrong with each that fails its check."""
+    the backends count, 503 too with what is wrong with each that fails its check. That a process
+    which shares the journal has another configuration is a warning."""
     sessions = request.app[SESSIONS]
     if sessions.stopping:
         return web.json_response({"status": "stopping"}, status=503)
@@ -28,7 +29,11 @@ async def readyz(request: web.Request) -> web.Response:
         body = {"status": "backends_down", "backends": list(down), "why": down}
         return web.json_response(body, status=503)
     # Nothing more: how much is going on is not everybody's business, and stands in `/metrics`.
-    return web.json_response({"status": "ready"})
+    body = {"status": "ready"}
+    if sessions.configurations_differ:
+        # Whose is in the log.
+        return web.json_response({**body, "warnings": ["configuration_differs"]})
+    return web.json_response(body)
 
 
 def add_routes(app: web.Application) -> None:

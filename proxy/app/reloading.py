@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from proxy.app.configurations import configuration_hash
 from proxy.base import logs
 from proxy.base.errors import ConfigError, JournalError
 from proxy.base.metrics import RELOADS
@@ -106,6 +107,8 @@ def _use(sessions: Sessions, settings: Settings) -> None:
     sessions.settings = settings
     sessions.keys = Key.from_settings(settings.keys)
     sessions.backends.use(settings)
+    if (node := sessions.journal.shared) is not None:
+        node.configuration = configuration_hash(settings)
 
 
 def plan(

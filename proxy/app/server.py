@@ -16,6 +16,7 @@ from aiohttp import web
 from adapters.registry import faces
 from proxy import __version__
 from proxy.app.app import create_app, create_listener
+from proxy.app.configurations import configuration_hash, watch_configurations
 from proxy.app.reloading import reload_when_told
 from proxy.base import process
 from proxy.base.clock import Clock, IdSource
@@ -127,6 +128,8 @@ def join(sessions: Sessions, cluster: ClusterSettings, http: aiohttp.ClientSessi
         raise ConfigError("`[cluster]` needs a journal in PostgreSQL")
     sessions.forwarder = Forwarder(sessions.journal, node, cluster.secret, http, sessions.tasks)
     sessions.bodies.keeps = True
+    node.configuration = configuration_hash(sessions.settings)
+    sessions.tasks.start(watch_configurations(sessions, node), name="compare configurations")
 
     async def permit() -> None:
         # Who has not renewed its lease may have lost its place: another may ask the backend.

@@ -127,10 +127,12 @@ class CommandRow:
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeRow:
     """A process that shares the journal with others: its number, which no other ever has, and the
-    URL by which the others reach it."""
+    URL by which the others reach it. `configuration` is a hash of that, empty where it is not
+    known."""
 
     number: int
     url: str
+    configuration: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

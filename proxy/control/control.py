@@ -93,6 +93,7 @@ from proxy.session import Session, StartTimes
 from proxy.sessions.backends import Backends
 from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.sessions.sessions import Sessions
+from proxy.sessions.stored import looking_at
 
 _log = logging.getLogger(__name__)
 
@@ -682,16 +683,20 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
         if row.owner != SHADOWS and (owner is None or may_use(principal, row.route, settings))
     ]
     out: list[InteractionOut] = []
-    async with aclosing(request.app[TURNS].of(_looked_into(sessions, visible))) as found:
-        async for session in found:
-            out += open_in(session.row, session.leg.backend, session.state, session.times)
+    async with aclosing(request.app[TURNS].of(_asked_in(sessions, visible))) as found:
+        async for asked in found:
+            out += asked
     return json_response(InteractionsOut(interactions=out))
 
 
-async def _looked_into(sessions: Sessions, ids: Sequence[str]) -> AsyncGenerator[Session]:
+async def _asked_in(sessions: Sessions, ids: Sequence[str]) -> AsyncGenerator[list[InteractionOut]]:
     for name in ids:
         try:
-            yield await sessions.get(name, owner=None, route=None)
+            async with looking_at(sessions.cache, name) as session:
+                asked = list(
+                    open_in(session.row, session.leg.backend, session.state, session.times)
+                )
+            yield asked
         except DragomanError as error:
             # One session that cannot be loaded, such as one whose backend has left the
             # configuration, must not hide what all others wait for.

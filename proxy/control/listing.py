@@ -4,6 +4,7 @@ on in them."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -14,6 +15,8 @@ from pydantic import Field
 from adapters.model import events as ev
 from adapters.model.normalizer import Rule
 from adapters.model.state import LogState
+from adapters.wire.errors import DragomanError
+from proxy.base.errors import CursorExpired
 from proxy.base.rows import SessionRow
 from proxy.config.settings import SHADOWS
 from proxy.control.api import (
@@ -33,6 +36,7 @@ from proxy.entry.keys import SESSIONS
 from proxy.http.auth import administers, authorize_admin, may_use
 from proxy.session import Session, StartTimes
 from proxy.sessions.cache import SessionCache
+from proxy.sessions.stored import looking_at
 
 STEP = 128
 """Sessions that are put into a page at once: others have their turn between."""
@@ -128,9 +132,21 @@ async def page_of(
     backends = await sessions.journal.backends_of([row.key for row in rows])
     found: list[dict[str, Any]] = []
     for some in _steps(listed_out(rows, backends, sessions.cache)):
+        for one in some if sessions.journal.shared is not None else ():
+            await _add_stored(one, sessions.cache)
         found += [one.model_dump(mode="json") for one in some]
         await asyncio.sleep(0)
     return {"version": VERSION, "sessions": found, "next": following}
+
+
+async def _add_stored(out: ListedSessionOut, cache: SessionCache) -> None:
+    """Add what a session waits for that another process has in memory."""
+    if out.state not in ("running", "paused") or cache.at_hand(out.id) is not None:
+        return
+    # One that cannot be read, or went meanwhile, hides no other.
+    with contextlib.suppress(DragomanError, CursorExpired):
+        async with looking_at(cache, out.id) as session:
+            out.waiting = waiting_of(session.state, session.times)
 
 
 def _steps(sessions: Iterator[ListedSessionOut]) -> Iterator[list[ListedSessionOut]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
 from adapters.contract.faces import (
@@ -25,6 +25,7 @@ from proxy.base.rows import AliasKind, SessionRow
 from proxy.entry.entry import owned
 from proxy.faces.face_request import FaceRequest, Match
 from proxy.session import Session
+from proxy.sessions.stored import looking_at
 
 AT_WORK = ("running", "paused")
 
@@ -113,23 +114,26 @@ async def rows(request: FaceRequest, *states: str) -> list[SessionRow]:
     return [row for row in found if row.state not in ("deleted", "expired")]
 
 
-async def at_work(request: FaceRequest) -> AsyncIterator[Match]:
-    """Yield the sessions of a key on this route that are at work, a few in a turn of the loop.
+async def at_work(request: FaceRequest) -> AsyncGenerator[Match]:
+    """Yield the sessions of a key on this route that are at work, a few in a turn of the loop; one
+    that another process has only to be looked at, until the next is asked for.
 
     One that cannot be loaded, such as one whose backend has left the configuration, must not hide
     what the others wait for.
     """
     for row in await rows(request, *AT_WORK):
         await asyncio.sleep(0)
-        try:
-            session = await _chosen(request, row.id)
-        except (SessionNotFound, CursorExpired):
-            # Erased since the list was read.
-            continue
-        except DragomanError as error:
-            _log.warning("session `%s` cannot be looked into: %s", row.id, error.whole)
-            continue
-        yield Match(session)
+        async with contextlib.AsyncExitStack() as stack:
+            looking = looking_at(request.sessions.cache, row.id)
+            try:
+                session = await stack.enter_async_context(looking)
+            except (SessionNotFound, SessionExpired, CursorExpired):
+                # Erased since the list was read.
+                continue
+            except DragomanError as error:
+                _log.warning("session `%s` cannot be looked into: %s", row.id, error.whole)
+                continue
+            yield Match(session)
 
 
 async def _newest(request: FaceRequest) -> Session:
@@ -139,12 +143,26 @@ async def _newest(request: FaceRequest) -> Session:
     return await _chosen(request, max(found, key=lambda row: (row.updated_at, row.key)).id)
 
 
+async def _matching(
+    request: FaceRequest, that: MatchingSession, submission: Submission | None
+) -> str | None:
+    """Return the id of the session that waits for such an answer, or has had this one."""
+    async with contextlib.aclosing(at_work(request)) as found:
+        async for one in found:
+            gave = submission is not None and one.session.gave(submission)
+            if gave or that.test(await request.view(one, shown=True)):
+                return one.session.id
+    return None
+
+
 async def _that(
     request: FaceRequest, that: MatchingSession, submission: Submission | None
 ) -> Match:
-    async for one in at_work(request):
-        ids = None if submission is None else one.session.repeated(submission)
-        found = Match(one.session, ids=ids, looked=True)
+    while (match := await _matching(request, that, submission)) is not None:
+        # Raises `SessionElsewhere` where another process has it.
+        session = await _chosen(request, match)
+        ids = None if submission is None else session.repeated(submission)
+        found = Match(session, ids=ids, looked=True)
         if ids is not None or that.test(await request.view(found, shown=True)):
             return found
     text = f"No {request.at.face.noun} of this key waits for such an answer on this route."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from aiohttp import web
@@ -259,9 +260,10 @@ async def waiting(request: FaceRequest) -> web.StreamResponse:
     act = request.route.does
     assert isinstance(act, Pending)
     asked = []
-    async for found in at_work(request):
-        if found.session.state.interactions:
-            one = act.one(await request.view(found, shown=True))
-            if one is not None:
-                asked.append(one)
+    async with contextlib.aclosing(at_work(request)) as sessions:
+        async for found in sessions:
+            if found.session.state.interactions:
+                one = act.one(await request.view(found, shown=True))
+                if one is not None:
+                    asked.append(one)
     return to_web(act.answer(request.incoming, asked))

@@ -103,10 +103,11 @@ class Write:
 
 
 class SharedNode(Protocol):
-    """This process among those that share the journal: its `number`, and a clock that they have in
-    common."""
+    """This process among those that share the journal: its `number`, a hash of its
+    `configuration`, which the others learn a moment later, and a clock that they have in common."""
 
     number: int
+    configuration: str
 
     def time(self) -> float:
         """Return Unix seconds by the common clock."""

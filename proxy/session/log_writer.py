@@ -194,10 +194,11 @@ class LogWriter:
         self.made(next(entries_in(begin[0].body, self.core.row.id)).event)
         self._begin_at(state)
 
-    async def load(self) -> None:
-        """Fold what is stored after the snapshot."""
+    async def load(self, *, recalled: bool) -> None:
+        """Fold what is stored after the snapshot. With `recalled` a codec whose backend remembers
+        nothing gets the conversation."""
         begun = self.state.seq
-        if not self.core.codec.remembers:
+        if recalled and not self.core.codec.remembers:
             await self.recall(self.core.codec, begun)
         async for chunk in self.core.journal.scan(self.core.row.key, after=begun):
             async for entry in entries_by_steps(chunk.body, self.core.row.id):

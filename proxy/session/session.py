@@ -240,6 +240,22 @@ class Session:
 
         Where what is stored beside the log cannot be read, the log alone is there for readers.
         """
+        await self._fold(names, recalled=True)
+        rows = await self.core.journal.commands(self.row.key)
+        try:
+            self._put_back()
+            commands = [_command_of(self.id, row) for row in rows]
+        except JournalCorrupt as error:
+            self._strand(error)
+        else:
+            self._sender.take_up(list(zip(rows, commands, strict=True)))
+
+    async def look(self, names: Collection[tuple[str, str]]) -> None:
+        """Fold the log as `load` does, and nothing more: for who only looks at a session that
+        another process may have."""
+        await self._fold(names, recalled=False)
+
+    async def _fold(self, names: Collection[tuple[str, str]], *, recalled: bool) -> None:
         self._loaded = True
         key, log = self.row.key, self._log
         if may_have_one(self.row):
@@ -248,16 +264,8 @@ class Session:
             codecs = await self.core.journal.codecs(key)
         self.feeds.fix(codecs)
         self.state = log.state
-        await log.load()
+        await log.load(recalled=recalled)
         log.requests.lose(names)
-        rows = await self.core.journal.commands(key)
-        try:
-            self._put_back()
-            commands = [_command_of(self.id, row) for row in rows]
-        except JournalCorrupt as error:
-            self._strand(error)
-        else:
-            self._sender.take_up(list(zip(rows, commands, strict=True)))
 
     def _put_back(self) -> None:
         """Put the codec back where it was.
@@ -452,6 +460,14 @@ class Session:
             DragomanError: its `Idempotency-Key` is another request's.
         """
         return self._acceptor.repeated(submission)
+
+    def gave(self, submission: Submission) -> bool:
+        """Say whether `repeated` would return something, and record nothing.
+
+        Raises:
+            DragomanError: its `Idempotency-Key` is another request's.
+        """
+        return self._log.requests.find(submission, self.core.clock.now()) is not None
 
 
 def _command_of(session_id: str, row: CommandRow) -> cmd.AnyCommand:

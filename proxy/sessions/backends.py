@@ -98,6 +98,20 @@ class Backends:
         """Return the backend with this name, if it is configured."""
         return self.settings.backend(name)
 
+    def of_leg(self, leg: BackendBinding) -> BackendSettings:
+        """Return the backend of a part of a session.
+
+        Raises:
+            DragomanError: it is not configured.
+        """
+        backend = self.get(leg.backend)
+        if backend is None:
+            raise DragomanError(
+                f"The session belongs to backend `{leg.backend}`, which is not configured.",
+                code=ErrorCode.BACKEND_UNAVAILABLE,
+            )
+        return backend
+
     def of(self, route: str) -> BackendSettings:
         """Return the backend that a new session of a route goes to.
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from adapters.registry import DIALECTS
-from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.errors import DragomanError
 from proxy.base import metrics
 from proxy.base.errors import (
     CursorExpired,
@@ -253,12 +253,7 @@ class SessionCache:
             # Another may have written to it since.
             row = await journal.session(row.id)
         leg = (await self.context.journal.legs(row.key))[-1]
-        backend = self.backends.get(leg.backend)
-        if backend is None:
-            raise DragomanError(
-                f"The session belongs to backend `{leg.backend}`, which is not configured.",
-                code=ErrorCode.BACKEND_UNAVAILABLE,
-            )
+        backend = self.backends.of_leg(leg)
         names = await self.context.journal.aliases(row.key)
         session = self.make(row, leg, backend, await self._recorded(row, backend))
         if self.stopping:

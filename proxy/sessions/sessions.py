@@ -56,6 +56,9 @@ from proxy.telemetry.tracing import Tracing
 TAKE_OVER_SECONDS = 1.0
 """How often it is looked for sessions with work that no process has."""
 
+SHARES_SECONDS = 0.5
+"""How often the shares of routes are read that another process may have set."""
+
 WORK_AT_ONCE = 6
 """Sessions that are loaded, and readers that are given a piece of history, at the same time: each
 holds up everybody else for a moment."""
@@ -99,6 +102,8 @@ class Sessions:
     cache: SessionCache = dataclasses.field(init=False)
     forwarder: Forwarder | None = dataclasses.field(default=None, init=False)
     """Asks the processes that share the journal, where there are any."""
+    configurations_differ: bool = dataclasses.field(default=False, init=False)
+    """Whether one of them has another configuration."""
     resumed: int = dataclasses.field(default=0, init=False)
     """How many sessions with work the start found."""
     _factory: SessionFactory = dataclasses.field(init=False)
@@ -146,6 +151,7 @@ class Sessions:
         await self.backends.open(self.journal)
         if self.journal.shared is not None:
             self.tasks.start(self._take_over(), name="take over what nobody has")
+            self.tasks.start(self._follow_shares(), name="follow the shares of routes")
         else:
             rows = await self._at_work(None)
             self.resumed = len(rows)
@@ -212,6 +218,15 @@ class Sessions:
             await asyncio.gather(*map(self._attach_one, new))
             if len(new) < ATTACH_PAGE:
                 await self.clock.sleep(TAKE_OVER_SECONDS)
+
+    async def _follow_shares(self) -> None:
+        """Use the shares of routes that another process sets."""
+        while True:
+            await self.clock.sleep(SHARES_SECONDS)
+            try:
+                await self.backends.shares.follow(self.journal)
+            except JournalError as error:
+                _log.debug("the shares of routes are not known: %s", error.whole)
 
     async def _following(self, rows: Sequence[SessionRow]) -> Sequence[SessionRow]:
         """Return the next sessions with work, however long the journal cannot be read."""

@@ -31,6 +31,8 @@ class Shares:
 
     settings: Settings
     _set: dict[str, tuple[Share, ...]] = dataclasses.field(default_factory=dict, init=False)
+    # How often something was set here.
+    _changes: int = dataclasses.field(default=0, init=False)
 
     def of(self, route: str) -> Sequence[Share]:
         """Return the shares of a route, those of weight 0 included.
@@ -74,14 +76,14 @@ class Shares:
 
     async def load(self, journal: Journal) -> None:
         """Take up what was set before, at the start and after a reload. Shares that the
-        configuration does not allow any more are dropped, which is logged.
+        configuration does not allow any more are dropped, which is logged; they stay in a journal
+        that others share, whose configuration may be another.
 
         Raises:
             JournalError: the journal cannot be read or written.
         """
         rows = await journal.shares()
-        for route, of_route in itertools.groupby(rows, key=lambda row: row.route):
-            shares = tuple(Share(name=row.backend, weight=row.weight) for row in of_route)
+        for route, shares in _by_route(rows):
             problem = next(self._problems(route, shares), None)
             if problem is None:
                 self._set[route] = shares
@@ -91,7 +93,34 @@ class Shares:
                 "the configuration hold until it is set again",
                 *(route, _text(shares), problem.why),
             )
-            await journal.keep_shares(route, ())
+            if journal.shared is None:
+                await journal.keep_shares(route, ())
+
+    async def follow(self, journal: Journal) -> None:
+        """Take up what other processes that share the journal have set or reset.
+
+        Raises:
+            JournalError: the journal cannot be read.
+        """
+        changes = self._changes
+        rows = await journal.shares()
+        if changes != self._changes:
+            # What was read may be older than what was set here meanwhile.
+            return
+        found = {
+            route: shares
+            for route, shares in _by_route(rows)
+            # The configuration of who has set them may be another.
+            if not any(self._problems(route, shares))
+        }
+        for route in sorted(self._set.keys() | found.keys()):
+            was, now = self.of(route), found.get(route, self.configured(route))
+            if self._set.get(route) != found.get(route):
+                _log.info(
+                    "another process set the shares of route `%s` from %s to %s",
+                    *(route, _text(was), _text(now)),
+                )
+        self._set = found
 
     def check(self, route: str, shares: Sequence[Share]) -> None:
         """Check that a route can have shares.
@@ -118,6 +147,7 @@ class Shares:
         # The configuration may have been reloaded meanwhile.
         self.check(route, shares)
         was = self.of(route)
+        self._changes += 1
         self._set[route] = tuple(shares)
         _log.info(
             "`%s` set the shares of route `%s` from %s to %s", by, route, _text(was), _text(shares)
@@ -133,6 +163,7 @@ class Shares:
         self.of(route)
         await journal.keep_shares(route, ())
         was = self.of(route)
+        self._changes += 1
         self._set.pop(route, None)
         _log.info(
             "`%s` reset the shares of route `%s` from %s to the configuration's %s",
@@ -191,6 +222,11 @@ class Shares:
                         "under [[keys]], and reload."
                     )
                     yield ShareProblem(f"backends.{at}.name", why)
+
+
+def _by_route(rows: Sequence[ShareRow]) -> Iterator[tuple[str, tuple[Share, ...]]]:
+    for route, of_route in itertools.groupby(rows, key=lambda row: row.route):
+        yield route, tuple(Share(name=row.backend, weight=row.weight) for row in of_route)
 
 
 def _text(shares: Sequence[Share]) -> str:

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from tests.support.dragoman import BACKEND_KEY
@@ -22,7 +22,9 @@ SECRET = "0123456789abcdef0123456789abcdef"
 class ClusterNode:
     """`dragoman serve` as one process of a cluster; `url` is its public address."""
 
-    def __init__(self, folder: Path, number: int, journal: str, engine: str) -> None:
+    def __init__(
+        self, folder: Path, number: int, journal: str, engine: str, backends: Sequence[str]
+    ) -> None:
         self.number = number
         self.port, self.internal = free_port(), free_port()
         self.url = f"http://{HOST}:{self.port}"
@@ -38,14 +40,24 @@ class ClusterNode:
             listen = "{HOST}:{self.internal}"
             advertise = "http://{HOST}:{self.internal}"
             secret_env = "CLUSTER_SECRET"
-            [[backends]]
-            name = "engine"
-            dialect = "engine"
-            url = "{engine}"
-            auth = {{ header = "X-Engine-Key", env = "E2E_ENGINE_KEY" }}
             """
         )
+        for name in backends:
+            self.add_backend(name, engine)
         self._process: asyncio.subprocess.Process | None = None
+
+    def add_backend(self, name: str, engine: str) -> None:
+        """Add a backend to its configuration, for its next start."""
+        with self._config.open("a") as config:
+            config.write(
+                f"""
+                [[backends]]
+                name = "{name}"
+                dialect = "engine"
+                url = "{engine}"
+                auth = {{ header = "X-Engine-Key", env = "E2E_ENGINE_KEY" }}
+                """
+            )
 
     async def start(self) -> None:
         """Start it, and wait until it serves."""
@@ -99,11 +111,18 @@ class ClusterNode:
 
 @contextlib.asynccontextmanager
 async def cluster(
-    folder: Path, postgres: PostgresServer, engine: str, count: int
+    folder: Path,
+    postgres: PostgresServer,
+    engine: str,
+    count: int,
+    *,
+    backends: Sequence[str] = ("engine",),
 ) -> AsyncIterator[list[ClusterNode]]:
-    """Run so many nodes."""
+    """Run so many nodes; each of their backends is the Engine."""
     journal = postgres.url(postgres.new_database())
-    nodes = [ClusterNode(folder, number, journal, engine) for number in range(1, count + 1)]
+    nodes = [
+        ClusterNode(folder, number, journal, engine, backends) for number in range(1, count + 1)
+    ]
     try:
         for node in nodes:
             await node.start()

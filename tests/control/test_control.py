@@ -658,14 +658,14 @@ async def test_a_session_that_cannot_be_loaded_hides_no_other(
     lost, other = await dragoman.say("script: approve"), await dragoman.say("script: approve")
     await dragoman.asked(lost)
     await dragoman.asked(other)
-    get = dragoman.sessions.get
+    get = dragoman.sessions.cache.get
 
     async def some(name: str, **options: Any) -> Any:
         if name == lost:
             raise DragomanError("Its backend is gone.", code=ErrorCode.BACKEND_UNAVAILABLE)
         return await get(name, **options)
 
-    monkeypatch.setattr(dragoman.sessions, "get", some)
+    monkeypatch.setattr(dragoman.sessions.cache, "get", some)
     _, body = await dragoman.request("GET", f"{API}/interactions")
     found = InteractionsOut.model_validate(body).interactions
     assert [interaction.session_id for interaction in found] == [other]

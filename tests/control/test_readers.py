@@ -158,13 +158,13 @@ async def test_a_few_readers_of_interactions_look_into_sessions_at_a_time(
     for session_id in made:
         await dragoman.asked(session_id)
     rounds, looked = Rounds(), Counter[int]()
-    get = dragoman.sessions.get
+    get = dragoman.sessions.cache.get
 
     async def counted(name: str, **options: Any) -> Any:
         looked[rounds.number] += 1
         return await get(name, **options)
 
-    monkeypatch.setattr(dragoman.sessions, "get", counted)
+    monkeypatch.setattr(dragoman.sessions.cache, "get", counted)
     with asking(dragoman, "/interactions") as asked:
         await asyncio.wait_for(asyncio.gather(*asked), SOON_S)
     rounds.stop()

@@ -43,13 +43,14 @@ ERA = 1_577_836_800
 class Node:
     """This process, as the others know it; `url` is where they reach it, None where it shares the
     journal with nobody. `leased_until` is when its lease ends, by the monotonic
-    clock, with a margin."""
+    clock, with a margin. `configuration` is a hash that the others learn with the next renewal."""
 
     database: Database
     name: str = dataclasses.field(
         default_factory=lambda: f"{socket.gethostname()} (pid {os.getpid()})"
     )
     url: str | None = None
+    configuration: str = dataclasses.field(default="", init=False)
     number: int = dataclasses.field(default=0, init=False)
     epoch: int = dataclasses.field(default=0, init=False)
     leased_until: float = dataclasses.field(default=0.0, init=False)
@@ -185,9 +186,9 @@ class Node:
             # A lease need not outlive a crash of the server, and a slow disk must not end one.
             await connection.execute("SET LOCAL synchronous_commit = off")
             found = await connection.fetchval(
-                "UPDATE dragoman.nodes SET renewed_at = clock_timestamp() WHERE node = $1"
-                " RETURNING 1",
-                self.number,
+                "UPDATE dragoman.nodes SET renewed_at = clock_timestamp(), configuration = $2"
+                " WHERE node = $1 RETURNING 1",
+                *(self.number, self.configuration),
             )
         if found is None:
             raise Fenced("another process has taken the place of this one in the journal")

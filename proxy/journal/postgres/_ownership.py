@@ -45,8 +45,10 @@ async def release(connection: Connection, fence: Fence, sessions: Sequence[int])
 
 async def read_nodes(connection: Connection) -> list[NodeRow]:
     """Return all nodes."""
-    rows = await connection.fetch("SELECT node, url FROM dragoman.nodes ORDER BY node")
-    return [NodeRow(node, url or "") for node, url in rows]
+    rows = await connection.fetch(
+        "SELECT node, url, configuration FROM dragoman.nodes ORDER BY node"
+    )
+    return [NodeRow(node, url or "", configuration) for node, url, configuration in rows]
 
 
 async def read_unclaimed(connection: Connection, limit: int) -> list[str]:

@@ -118,10 +118,16 @@ async def read_sessions(
         (_BACKEND.format(" OFFSET 1") + " = {}", came_from),
         ("key < {}", before),
         ("key > {}", after),
-        ("updated_at >= {}", changed),
     ):
         if value is not None:
             where.add(text, value)
+    if changed is not None:
+        # The node that has a session counts its newest rows a moment later.
+        where.add(
+            "(updated_at >= {} OR node IS NOT NULL AND EXISTS (SELECT FROM dragoman.events"
+            "  WHERE session = key AND first > counted AND at >= {}))",
+            *(changed, changed),
+        )
     if named is not None:
         named = plain(named)
         # The beginning of an id, up to what sorts after all that follows it.

@@ -1,7 +1,7 @@
 -- The journal as Dragoman 0.1 writes it. Times are Unix milliseconds, unless their type says otherwise.
 -- Texts have no character U+0000, which PostgreSQL does not store: `_database.py` says how it is written.
 
--- A process that uses the journal; without a `url`, where others forward to, it is the only one. Its `slot`, which no other has, is in the keys that it makes. `epoch` counts its connections: a commit of an older one changes nothing. It is gone
+-- A process that uses the journal; without a `url`, where others forward to, it is the only one. `configuration` is a hash of that. Its `slot`, which no other has, is in the keys that it makes. `epoch` counts its connections: a commit of an older one changes nothing. It is gone
 -- once `renewed_at`, by this server's clock, is older than a lease, and then a node that needs what it had deletes its row.
 CREATE TABLE dragoman.nodes (
     node bigint PRIMARY KEY,
@@ -9,6 +9,7 @@ CREATE TABLE dragoman.nodes (
     slot integer NOT NULL UNIQUE,
     name text NOT NULL,
     url text,
+    configuration text NOT NULL DEFAULT '',
     started_at timestamptz NOT NULL,
     renewed_at timestamptz NOT NULL,
     UNIQUE (node, epoch)
