@@ -10,7 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import uvloop
@@ -20,8 +20,9 @@ from bench.load import Connection
 from bench.machine import alone, describe, pick_cores, pinned, raise_file_limit
 from bench.parts import FULL_SIZES, PARTS, QUICK_SIZES, Lab, PartEntry
 from bench.results import Results
-from bench.target import BARE, StartFailed, Target, start_origin, start_target
+from bench.target import BARE, NODES, StartFailed, Target, start_origin, start_target
 from bench.wire import BadResponse
+from tests.support.postgres import postgres_server
 
 ROUNDS = 5
 STAGES = "stages"
@@ -60,8 +61,14 @@ def main() -> int:
         results = Results(describe(folder), quick=options.quick, rounds=rounds)
         chosen = options.only or [*PARTS, STAGES, *([RESUME] if options.quick else [])]
         parts = {name: part for name, part in PARTS.items() if name in chosen}
-        if parts:
-            uvloop.run(_run(results, parts, shlex.split(options.dragoman), folder))
+        with contextlib.ExitStack() as stack:
+            database = None
+            if any(set(NODES) & set(part.targets) for part in parts.values()):
+                with pinned(pick_cores()[1]):
+                    database = stack.enter_context(postgres_server()).new_url
+            if parts:
+                command = shlex.split(options.dragoman)
+                uvloop.run(_run(results, parts, command, folder, database))
         if STAGES in chosen:
             _say("stages")
             with pinned(pick_cores()[0]):
@@ -80,7 +87,11 @@ def main() -> int:
 
 
 async def _run(
-    results: Results, parts: dict[str, PartEntry], dragoman: list[str], folder: Path
+    results: Results,
+    parts: dict[str, PartEntry],
+    dragoman: list[str],
+    folder: Path,
+    database: Callable[[], str] | None,
 ) -> None:
     proxy_core, load_core = pick_cores()
     with pinned(load_core):
@@ -94,7 +105,7 @@ async def _run(
                 place = folder / f"round{number}"
                 place.mkdir()
                 _say(f"round {number + 1} of {results.rounds}")
-                await _round(results, parts, lab, dragoman, proxy_core, place, number)
+                await _round(results, parts, lab, dragoman, proxy_core, place, number, database)
         finally:
             origin.end()
 
@@ -107,6 +118,7 @@ async def _round(
     core: int | None,
     place: Path,
     number: int,
+    database: Callable[[], str] | None,
 ) -> None:
     """Run all parts once: each against all of its targets, which take turns in going first."""
     shared = [name for name, part in parts.items() if not part.fresh]
@@ -115,16 +127,16 @@ async def _round(
         running: dict[str, Target] = {}
         for name in sorted(wanted):
             target = await stack.enter_async_context(
-                _started(name, lab.origin.base, dragoman, core, place)
+                _started(name, lab.origin.base, dragoman, core, place, database)
             )
-            target.process.hold()
+            target.hold()
             running[name] = target
         for name in shared:
             for target_name in _turned(parts[name].targets, number):
                 target = running[target_name]
                 target.process.run_on()
                 await _measure(results, number, lab, name, parts[name], target)
-                target.process.hold()
+                target.hold()
     for name, part in parts.items():
         if not part.fresh:
             continue
@@ -132,7 +144,7 @@ async def _round(
             own = place / f"{name}-{target_name}"
             own.mkdir()
             origin = lab.origin.base
-            async with _started(target_name, origin, dragoman, core, own) as target:
+            async with _started(target_name, origin, dragoman, core, own, database) as target:
                 await _measure(results, number, lab, name, part, target)
                 if target_name != BARE:
                     text = await asyncio.to_thread(told.ask, target.process.base)
@@ -164,13 +176,14 @@ async def _started(
     dragoman: list[str],
     core: int | None,
     place: Path,
+    database: Callable[[], str] | None,
 ) -> AsyncIterator[Target]:
-    target = start_target(name, origin, dragoman, core, place)
+    target = start_target(name, origin, dragoman, core, place, database)
     try:
-        await target.process.ready()
+        await target.ready()
         yield target
     finally:
-        target.process.end()
+        target.end()
 
 
 def _turned(names: tuple[str, ...], number: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ than the proxy that it measures.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from array import array
@@ -265,29 +266,34 @@ class EngineFace:
 
 
 class EveFace:
-    """Dragoman: an eve session in front of the Engine backend."""
+    """Dragoman: an eve session in front of the Engine backend, at one of several `bases`. Streams
+    are read where their sessions are, or all at `read`."""
 
-    def __init__(self, base: str, route: str) -> None:
-        self._base = base
+    def __init__(self, bases: Sequence[str], route: str, *, read: str | None = None) -> None:
+        # By turns: as a load balancer gives out requests.
+        self._bases = itertools.cycle(bases)
+        self._read = read
         self._prefix = f"/as/eve/to/{route}/eve/v1/session"
-        self._idle: list[Connection] = []
+        self._idle: dict[str, list[Connection]] = {}
 
     async def open(self, message: str, meter: Meter) -> Stream:
         """Create a session with the message, then read its stream on a connection of its own."""
-        caller = self._idle.pop() if self._idle else await Connection.open(self._base)
-        connection = await Connection.open(self._base)
+        base = next(self._bases)
+        idle = self._idle.setdefault(base, [])
+        caller = idle.pop() if idle else await Connection.open(base)
+        connection = await Connection.open(self._read or base)
         await asyncio.sleep(0)
         begun = time.monotonic_ns()
         created = await caller.call("POST", self._prefix, {"message": message})
         path = f"{self._prefix}/{created['sessionId']}/stream"
         reader = Reader(eve_stamps, meter)
         await connection.stream("GET", path, reader)
-        self._idle.append(caller)
+        idle.append(caller)
         return Stream(reader, connection, path, begun)
 
     async def attach(self, stream: Stream, meter: Meter) -> Stream:
         """Open one more reader of a session that is already read."""
-        connection = await Connection.open(self._base)
+        connection = await Connection.open(self._read or next(self._bases))
         reader = Reader(eve_stamps, meter)
         begun = time.monotonic_ns()
         await connection.stream("GET", stream.path, reader)
@@ -295,7 +301,7 @@ class EveFace:
 
     def close(self) -> None:
         """Hang up the connections that were kept for creating sessions."""
-        for connection in self._idle:
+        for connection in itertools.chain.from_iterable(self._idle.values()):
             connection.close()
         self._idle.clear()
 

@@ -25,7 +25,17 @@ from bench.load import (
     until,
 )
 from bench.machine import cpu_ns, private_kb
-from bench.target import BARE, DURABLE, MEMORY, TARGETS, WINDOWS, Process, Target
+from bench.target import (
+    BARE,
+    CLUSTERED,
+    DURABLE,
+    FORWARDED,
+    MEMORY,
+    TARGETS,
+    WINDOWS,
+    Process,
+    Target,
+)
 from bench.told import Commits, ask, commits_of
 
 EVENTS_PER_STREAM = 30
@@ -168,6 +178,31 @@ async def windows(lab: Lab, target: Target) -> Figures:
     return await paced(lab, target, lab.sizes.paced_small, "windows")
 
 
+async def cluster(lab: Lab, target: Target) -> Figures:
+    """100 streams of 30 events per second, by how many processes share the journal. Of forwarded
+    streams the CPU of the process that forwards is told by itself."""
+    streams = lab.sizes.paced_small
+    face, meter = target.face(), Meter()
+    opened = await open_many(face, "bench: paced", streams, meter)
+    await lab.waiting(streams)
+    await lab.go(streams * EVENTS_PER_STREAM)
+    await asyncio.sleep(2 * _SETTLE)
+    pids = [process.pid for process in target.processes]
+    before = [cpu_ns(pid) for pid in pids]
+    window = await _window(lab, target, meter, lab.sizes.window)
+    spent = [cpu_ns(pid) - cpu for pid, cpu in zip(pids, before, strict=True)]
+    events = max(1, window.received)
+    figures = {
+        "cluster.cpu_us": sum(spent) / events / 1000,
+        "cluster.p50_ms": window.ms(0.50),
+        "cluster.p99_ms": window.ms(0.99),
+        "cluster.load_busy": window.load_busy,
+    }
+    if target.name == FORWARDED:
+        figures["cluster.forward_us"] = spent[1] / events / 1000
+    return figures | await _finish(lab, face, opened, meter)
+
+
 async def firehose(lab: Lab, target: Target) -> Figures:
     """Four streams as fast as they go: events per second from the start to the last."""
     face, meter = target.face(), Meter()
@@ -300,6 +335,7 @@ PARTS: dict[str, PartEntry] = {
     "paced100": PartEntry(paced_small, TARGETS),
     "paced300": PartEntry(paced_large, TARGETS),
     "windows": PartEntry(windows, tuple(WINDOWS)),
+    "cluster": PartEntry(cluster, CLUSTERED, fresh=True),
     "firehose": PartEntry(firehose, TARGETS),
     "rate": PartEntry(rate, TARGETS),
     "first": PartEntry(first_event, TARGETS),

@@ -11,11 +11,30 @@ from bench.origin import BLOCK_DELTAS, EVENT_SIZES
 from bench.parts import FULL_SIZES
 from bench.results import Results
 from bench.stages import BESIDE, RECORD
-from bench.target import BARE, DURABLE, MEMORY, TARGETS, WINDOWS
+from bench.target import (
+    BARE,
+    DURABLE,
+    FORWARDED,
+    MEMORY,
+    POSTGRES,
+    TARGETS,
+    THREE_NODES,
+    TWO_NODES,
+    WINDOWS,
+)
 from proxy.config.settings import JournalSettings
 
 NOT_MEASURED = "–"
 _WINDOWED = "windows.cpu_us"
+_SHARED = "cluster.cpu_us"
+_CLUSTER = (
+    (BARE, "pass-through"),
+    (DURABLE, "SQLite"),
+    (POSTGRES, "PostgreSQL, one process"),
+    (TWO_NODES, "two processes, each with its own sessions"),
+    (THREE_NODES, "three"),
+    (FORWARDED, "two, all streams forwarded"),
+)
 _BUSY = 0.9
 """Share of the load's core from which on the load, not the proxy, may have set the limit."""
 
@@ -77,11 +96,29 @@ def windows_table(results: Results) -> str:
     return "\n".join(lines)
 
 
+def cluster_table(results: Results) -> str:
+    """Give what it costs that processes share a journal, and that one forwards to another."""
+    lines = [
+        "| | CPU per event of all processes, µs | p50, ms | p99, ms |",
+        "|---|---|---|---|",
+    ]
+    columns = (("cpu_us", 1), ("p50_ms", 2), ("p99_ms", 2))
+    for target, label in _CLUSTER:
+        cells = [_cell(results, f"cluster.{name}", target, digits) for name, digits in columns]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    forwarding = results.median("cluster.forward_us", FORWARDED)
+    if forwarding is not None:
+        lines += ["", f"Forwarding alone takes {forwarding:.1f} µs of that."]
+    return "\n".join(lines)
+
+
 def summary(results: Results) -> str:
     """Give the text that a run prints at its end."""
     parts = [table(results), "", _exactness(results), *_lag(results)]
     if _WINDOWED in results.figures:
         parts += ["", windows_table(results)]
+    if _SHARED in results.figures:
+        parts += ["", cluster_table(results)]
     if results.stages:
         parts += ["", stage_table(results)]
     for busy in _busy(results):
@@ -102,8 +139,8 @@ def meaning(results: Results) -> str:
     lines = [
         f"* **How much it carries.** {rate:,.0f} events a second, which is {rate / 30:,.0f} models "
         "that write 30 tokens a second at the same time; what only copies bytes carries "
-        f"{found('rate.events_per_s', BARE):,.0f} on the same machine. All of it on one core: a "
-        "Dragoman is one process, and more cores help by more Dragomans only.",
+        f"{found('rate.events_per_s', BARE):,.0f} on the same machine. All of it on one core: more "
+        "cores need [more processes](deploy.md#many-processes).",
         "* **What it adds.** With 100 such models an event is at its reader "
         f"{found('paced_small.p50_ms'):.1f} ms after the backend wrote it, and 99 of 100 within "
         f"{found('paced_small.p99_ms'):.0f} ms; with 300 of them {found('paced_large.p50_ms'):.1f} "
@@ -141,6 +178,7 @@ def page(results: Results) -> str:
     missing = "Not measured in this run."
     stages = stage_table(results) if results.stages else missing
     windows = windows_table(results) if _WINDOWED in results.figures else missing
+    shared = cluster_table(results) if _SHARED in results.figures else missing
     lag = "".join(f"\n{line}\n" for line in _lag(results))
     busy = "".join(f"\n{line}\n" for line in _busy(results))
     return f"""# Performance
@@ -206,6 +244,13 @@ Each stage alone, in one process, over the same recorded stream.
 writes alone hardly waits for it.
 
 {windows}
+
+## Many processes
+
+100 streams, 30 events per second each; all processes on the one core, PostgreSQL on the load's, so
+that CPU is what counts here. As far as cores reach, twice the processes carry twice as much.
+
+{shared}
 
 ## What decides the speed
 

@@ -302,7 +302,7 @@ async def storm(folder: Path, sizes: Sizes) -> None:
     clients = await _clients(path, await write_sessions(path, sizes.clients, sizes.events), draw)
     async with _running(folder) as (lab, target):
         base, meter = target.process.base, Meter()
-        face = EveFace(base, ROUTE)
+        face = EveFace([base], ROUTE)
         outside = await open_many(face, "bench: paced", sizes.outside, meter)
         await lab.waiting(sizes.outside)
         await lab.go(sizes.outside * sizes.outside_rate)
@@ -364,7 +364,7 @@ async def idle(folder: Path, sizes: Sizes) -> None:
     ids = await write_sessions(folder / "dragoman.db", sizes.idle, 20)
     async with _running(folder) as (lab, target):
         process, meter = target.process, Meter()
-        face = EveFace(process.base, ROUTE)
+        face = EveFace([process.base], ROUTE)
         outside = await open_many(face, "bench: paced", 20, meter)
         await lab.waiting(20)
         await lab.go(20 * sizes.outside_rate)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.load import HANG_SECONDS, EngineFace, EveFace
@@ -22,6 +23,14 @@ BARE = "bare"
 DURABLE = "durable"
 MEMORY = "memory"
 TARGETS = (BARE, DURABLE, MEMORY)
+POSTGRES = "postgres"
+TWO_NODES = "two-nodes"
+THREE_NODES = "three-nodes"
+FORWARDED = "forwarded"
+NODES = {POSTGRES: 1, TWO_NODES: 2, THREE_NODES: 3, FORWARDED: 2}
+"""Targets with a journal in PostgreSQL, and how many processes share it. Of the last one all
+streams are read through the process that does not have the sessions."""
+CLUSTERED = (BARE, DURABLE, *NODES)
 WINDOWS = {"window-1": 1, "window-2": 2, "window-4": 4}
 """Targets that store like `DURABLE`, with the least milliseconds between two commits."""
 
@@ -92,17 +101,44 @@ class Process:
 
 
 class Target:
-    """One proxy under test and the way through it."""
+    """One proxy under test, of one process or several, and the way through it."""
 
-    def __init__(self, name: str, process: Process) -> None:
+    def __init__(self, name: str, *processes: Process) -> None:
         self.name = name
-        self.process = process
+        self.processes = processes
+
+    @property
+    def process(self) -> Process:
+        """The first process."""
+        return self.processes[0]
+
+    async def ready(self) -> None:
+        """Wait until all processes listen.
+
+        Raises:
+            StartFailed: one ended, or hangs.
+        """
+        for process in self.processes:
+            await process.ready()
+
+    def hold(self) -> None:
+        """Stop all processes from running. Those that share a journal have leases, and run on."""
+        if self.name not in NODES:
+            self.process.hold()
+
+    def end(self) -> None:
+        """End all processes."""
+        for process in self.processes:
+            process.end()
 
     def face(self) -> EngineFace | EveFace:
         """Give a fresh way through this proxy; only Dragoman's is an eve one."""
         if self.name == BARE:
             return EngineFace(self.process.base)
-        return EveFace(self.process.base, ROUTE)
+        bases = [process.base for process in self.processes]
+        if self.name == FORWARDED:
+            return EveFace(bases[:1], ROUTE, read=bases[1])
+        return EveFace(bases, ROUTE)
 
 
 def start_origin(core: int | None, folder: Path) -> Process:
@@ -111,21 +147,46 @@ def start_origin(core: int | None, folder: Path) -> Process:
 
 
 def start_target(
-    name: str, origin: str, dragoman: list[str], core: int | None, folder: Path
+    name: str,
+    origin: str,
+    dragoman: list[str],
+    core: int | None,
+    folder: Path,
+    database: Callable[[], str] | None = None,
 ) -> Target:
-    """Start a proxy by its name; `dragoman` is the command without arguments."""
+    """Start a proxy by its name; `dragoman` is the command without arguments, and `database` gives
+    the URL of an empty one in PostgreSQL."""
     if name == BARE:
         return Target(name, _module(name, "bench.bare", ["--origin", origin], core, folder))
     journal = "memory:" if name == MEMORY else f"sqlite:///{folder / name}.db"
     window = f"window_ms = {WINDOWS[name]}\n" if name in WINDOWS else ""
-    config = folder / f"{name}.toml"
-    config.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\n\n'
-        f'[journal]\nurl = "{journal}"\n{window}\n'
-        f'[[backends]]\nname = "{ROUTE}"\ndialect = "engine"\nurl = "{origin}"\n'
+    if name in NODES:
+        assert database is not None
+        journal = database()
+    processes = []
+    for number in range(NODES.get(name, 1)):
+        config = folder / f"{name}-{number}.toml"
+        config.write_text(
+            '[server]\nlisten = "127.0.0.1:0"\n\n'
+            f'[journal]\nurl = "{journal}"\n{window}\n{_cluster(name, folder)}'
+            f'[[backends]]\nname = "{ROUTE}"\ndialect = "engine"\nurl = "{origin}"\n'
+        )
+        command = [*dragoman, "serve", "--config", str(config)]
+        processes.append(Process(f"{name}-{number}", command, core, folder))
+    return Target(name, *processes)
+
+
+def _cluster(name: str, folder: Path) -> str:
+    """Return the table of a process that shares its journal; empty for one that does not."""
+    if NODES.get(name, 1) == 1:
+        return ""
+    secret = folder / "secret"
+    secret.write_text("0123456789abcdef" * 2)
+    listen = "127.0.0.1:0"
+    return (
+        f'[cluster]\nlisten = "{listen}"\nadvertise = "http://{listen}"\n'
+        f'secret_file = "{secret}"\n\n'
     )
-    command = [*dragoman, "serve", "--config", str(config)]
-    return Target(name, Process(name, command, core, folder))
 
 
 def _module(name: str, module: str, options: list[str], core: int | None, folder: Path) -> Process:

@@ -1,5 +1,8 @@
 """The sessions in memory: found by any of their names, loaded from the journal when somebody asks,
-kept while a request looks at them, put away when quiet."""
+kept while a request looks at them, put away when quiet.
+
+Why one module: how a session comes into memory, is found there and leaves it.
+"""
 
 from __future__ import annotations
 
@@ -247,11 +250,19 @@ class SessionCache:
 
     async def _read_now(self, row: SessionRow) -> Session:
         journal = self.context.journal
-        if journal.shared is not None:
-            if (owner := await journal.claim(row.key)) is not None:
-                raise SessionElsewhere(owner)
-            # Another may have written to it since.
-            row = await journal.session(row.id)
+        if journal.shared is None:
+            return await self._read_ours(row)
+        if (owner := await journal.claim(row.key)) is not None:
+            raise SessionElsewhere(owner)
+        try:
+            # Another may have written to it since it was found.
+            return await self._read_ours(await journal.session(row.id))
+        except BaseException:
+            # Another may be able to.
+            journal.let_go(row.key)
+            raise
+
+    async def _read_ours(self, row: SessionRow) -> Session:
         leg = (await self.context.journal.legs(row.key))[-1]
         backend = self.backends.of_leg(leg)
         names = await self.context.journal.aliases(row.key)

@@ -190,32 +190,38 @@ class Sessions:
             rows = await self._following(rows)
             metrics.RESUMED.inc(len(rows))
 
-    async def _attach_one(self, session_id: str) -> None:
-        """Load a session with work; it may have gone on, or be gone, since it was found."""
+    async def _attach_one(self, session_id: str) -> bool:
+        """Load a session with work; it may have gone on, or be gone, since it was found. Say
+        whether there is no use in trying that again."""
         try:
             await self.cache.get(session_id, owner=None, route=None)
         except (SessionNotFound, CursorExpired, SessionElsewhere):
-            return
+            return False
         except JournalCorrupt as error:
             # To read it again would find the same.
             _log.error("session `%s` stays closed: %s", session_id, error.whole)
+            return True
         except JournalError:
             self.cache.reload(session_id)
         except DragomanError as error:
             _log.warning("session `%s` stays closed: %s", session_id, error.whole)
+            return True
+        return False
 
     async def _take_over(self) -> None:
         """Load the sessions with work that no process has: those of one that has stopped, or is
         gone, and after a start of all of them everybody's."""
+        closed: set[str] = set()
         while not self.stopping:
             try:
-                names = await self.journal.unclaimed(ATTACH_PAGE)
+                names = await self.journal.unclaimed(ATTACH_PAGE + len(closed))
             except JournalError as error:
                 _log.debug("it is not known which sessions nobody has: %s", error.whole)
                 names = []
-            new = [name for name in names if name not in self.cache]
+            new = [name for name in names if name not in self.cache and name not in closed]
             metrics.TAKEN_OVER.inc(len(new))
-            await asyncio.gather(*map(self._attach_one, new))
+            useless = await asyncio.gather(*map(self._attach_one, new))
+            closed.update(name for name, stays in zip(new, useless, strict=True) if stays)
             if len(new) < ATTACH_PAGE:
                 await self.clock.sleep(TAKE_OVER_SECONDS)
 

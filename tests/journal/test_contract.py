@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
+import string
 from typing import Any
 
 import pytest
@@ -771,3 +773,32 @@ async def test_a_write_may_move_a_session_and_do_nothing_else(journal: Journal) 
     leg = BackendBinding(session.key, 1, "elsewhere")
     assert await store(journal, Write(session.key, leg=1, new_leg=leg)) is None
     assert [one.backend for one in await journal.legs(session.key)] == ["lab", "elsewhere"]
+
+
+async def test_names_may_be_as_long_as_frontends_may_choose_them(journal: Journal) -> None:
+    # No page of an index has room for one, and packing makes it no shorter.
+    long = "".join(random.Random(1).choices(string.printable, k=4096))
+    session = await journal.create_session(
+        id="s1",
+        owner="web",
+        route="research",
+        dialect="engine",
+        backend="lab",
+        secret=b"",
+        at=1,
+        body=line(1),
+        aliases=[("task", long)],
+        native_id=long,
+    )
+    assert await journal.resolve(owner="web", route="research", kind="task", name=long) == "s1"
+    assert (
+        await journal.resolve(owner="web", route="research", kind="task", name=long + "x") is None
+    )
+    assert await journal.is_named("lab", long)
+    assert not await journal.is_named("lab", long[:-1])
+    assert [row.id for row in await journal.sessions(named=long)] == ["s1"]
+    other = await create(journal, "s2")
+    taken = await store(journal, Write(other.key, aliases=[("task", long)]))
+    assert isinstance(taken, SequenceConflict)
+    assert await store(journal, Write(other.key, takes=[("task", long)])) is None
+    assert await journal.aliases(session.key) == []

@@ -120,6 +120,10 @@ class PostgresServer:
         )
         return done.stdout.decode().splitlines()
 
+    def new_url(self) -> str:
+        """Make a database and return its URL."""
+        return self.url(self.new_database())
+
     def new_database(self) -> str:
         """Make a database and return its name."""
         name = f"test_{next(self._numbers)}"

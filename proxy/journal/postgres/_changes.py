@@ -310,7 +310,8 @@ async def insert_session(connection: Connection, new: NewSession, fence: Fence) 
         await connection.execute(
             "DELETE FROM dragoman.aliases a USING dragoman.sessions s,"
             " unnest($4::text[], $5::text[]) AS u (kind, name)"
-            " WHERE a.owner = $1 AND a.route = $2 AND a.kind = u.kind AND a.name = u.name"
+            " WHERE a.owner = $1 AND a.route = $2 AND a.kind = u.kind AND md5(a.name) = md5(u.name)"
+            " AND a.name = u.name"
             " AND a.session = $3 AND s.key = $3 AND s.state = 'expired'",
             *(plain(row.owner), row.route, new.succeeds),
             *_columns(new.aliases),
@@ -337,7 +338,7 @@ _ADD = (
     " SELECT owner, route, u.kind, u.name, key FROM dragoman.sessions,"
     " unnest($2::text[], $3::text[]) AS u (kind, name) WHERE key = $1"
     # In one order, so that two that want the same names do not wait for each other.
-    " ORDER BY u.kind, u.name ON CONFLICT (owner, route, kind, name)"
+    " ORDER BY u.kind, u.name ON CONFLICT (owner, route, kind, md5(name))"
 )
 
 

@@ -136,8 +136,8 @@ async def read_sessions(
         where.add(
             '(id COLLATE "C" >= {} AND id COLLATE "C" < {} OR id = {} OR title = {}'
             " OR key IN (SELECT session FROM dragoman.aliases"
-            "  WHERE name = {} AND kind = ANY({}::text[])))",
-            *(begin, ends, named, named, named, list(NAMES)),
+            "  WHERE md5(name) = md5({}) AND name = {} AND kind = ANY({}::text[])))",
+            *(begin, ends, named, named, named, named, list(NAMES)),
         )
     if states is not None:
         where.add("state = ANY({}::text[])", list(states))
@@ -202,7 +202,7 @@ async def read_alias(
     """Return the public id of the session that has this alias, or None."""
     found = await connection.fetchval(
         "SELECT id FROM dragoman.aliases a JOIN dragoman.sessions ON key = session"
-        " WHERE a.owner = $1 AND a.route = $2 AND kind = $3 AND name = $4",
+        " WHERE a.owner = $1 AND a.route = $2 AND kind = $3 AND md5(name) = md5($4) AND name = $4",
         *(plain(owner), route, kind, plain(name)),
     )
     return None if found is None else restored(found)
@@ -256,7 +256,8 @@ async def read_is_named(connection: Connection, backend: str, name: str) -> bool
     """Say whether a backend knows a session by this name, or it is the public id of one."""
     return bool(
         await connection.fetchval(
-            "SELECT EXISTS (SELECT FROM dragoman.legs WHERE backend = $1 AND native_id = $2)"
+            "SELECT EXISTS (SELECT FROM dragoman.legs"
+            "  WHERE backend = $1 AND md5(native_id) = md5($2) AND native_id = $2)"
             " OR EXISTS (SELECT FROM dragoman.sessions WHERE id = $2)",
             *(backend, plain(name)),
         )

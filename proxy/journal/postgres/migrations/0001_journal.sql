@@ -58,7 +58,7 @@ CREATE TABLE dragoman.legs (
     resumes integer,
     PRIMARY KEY (session, number)
 ) WITH (fillfactor = 70);
-CREATE INDEX legs_by_name ON dragoman.legs (backend, native_id);
+CREATE INDEX legs_by_name ON dragoman.legs (backend, md5(native_id));
 
 -- Positions that came without events: `seq` is the last of the session when it was stored. A row of `events` after it
 -- holds a newer position.
@@ -93,11 +93,12 @@ CREATE TABLE dragoman.aliases (
     route text NOT NULL,
     kind text NOT NULL,
     name text NOT NULL,
-    session bigint NOT NULL,
-    PRIMARY KEY (owner, route, kind, name)
+    session bigint NOT NULL
 );
+-- An index takes no text as long as a name may be.
+CREATE UNIQUE INDEX aliases_unique ON dragoman.aliases (owner, route, kind, md5(name));
 CREATE INDEX aliases_by_session ON dragoman.aliases (session);
-CREATE INDEX aliases_by_name ON dragoman.aliases (name);
+CREATE INDEX aliases_by_name ON dragoman.aliases (md5(name));
 
 CREATE TABLE dragoman.commands (
     session bigint NOT NULL,
