@@ -1091,7 +1091,10 @@ def load_settings(
         raise _config_error(problems)
     if not resolved:
         return settings
-    return settings.model_copy(update={"backends": tuple(backends), "cluster": cluster})
+    found: dict[str, object] = {"backends": tuple(backends)}
+    if cluster is not None:
+        found["cluster"] = cluster
+    return settings.model_copy(update=found)
 
 
 def load_address(path: Path | None, environ: Mapping[str, str]) -> Address:

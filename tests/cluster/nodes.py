@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from tests.support.dragoman import BACKEND_KEY
+from tests.support.keys import key_of
 from tests.support.postgres import PostgresServer, free_port
 from tests.support.serving import HOST
 from tests.support.waiting import SOON_S
@@ -28,6 +29,7 @@ class ClusterNode:
         self.number = number
         self.port, self.internal = free_port(), free_port()
         self.url = f"http://{HOST}:{self.port}"
+        self.database = journal.rpartition("/")[2]
         self.log = folder / f"node-{number}.log"
         self._config = folder / f"node-{number}.toml"
         self._config.write_text(
@@ -45,6 +47,11 @@ class ClusterNode:
         for name in backends:
             self.add_backend(name, engine)
         self._process: asyncio.subprocess.Process | None = None
+
+    def add_key(self, name: str) -> None:
+        """Add a key to its configuration, as `key_of` makes it, for its next start."""
+        with self._config.open("a") as config:
+            config.write(f'[[keys]]\nname = "{name}"\nsha256 = "{key_of(name).sha256}"\n')
 
     def add_backend(self, name: str, engine: str) -> None:
         """Add a backend to its configuration, for its next start."""
@@ -117,14 +124,17 @@ async def cluster(
     count: int,
     *,
     backends: Sequence[str] = ("engine",),
+    key: str | None = None,
 ) -> AsyncIterator[list[ClusterNode]]:
-    """Run so many nodes; each of their backends is the Engine."""
+    """Run so many nodes; each of their backends is the Engine. With `key` they want that."""
     journal = postgres.url(postgres.new_database())
     nodes = [
         ClusterNode(folder, number, journal, engine, backends) for number in range(1, count + 1)
     ]
     try:
         for node in nodes:
+            if key is not None:
+                node.add_key(key)
             await node.start()
         yield nodes
     finally:
