@@ -1091,10 +1091,10 @@ def load_settings(
         raise _config_error(problems)
     if not resolved:
         return settings
-    found: dict[str, object] = {"backends": tuple(backends)}
+    with_values: dict[str, object] = {"backends": tuple(backends)}
     if cluster is not None:
-        found["cluster"] = cluster
-    return settings.model_copy(update=found)
+        with_values["cluster"] = cluster
+    return settings.model_copy(update=with_values)
 
 
 def load_address(path: Path | None, environ: Mapping[str, str]) -> Address:

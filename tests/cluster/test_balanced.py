@@ -40,7 +40,7 @@ async def balanced(
     servers = [f"{node.url.removeprefix('http://')};" for node in nodes]
     text = replaced(
         block("nginx"),
-        (f"http://{UPSTREAM}", "http://dragoman"),
+        (f"//{UPSTREAM}", "//dragoman"),
         # The strict client wants to see a header that nginx takes for itself.
         ("proxy_buffering off;", "proxy_buffering off; proxy_pass_header X-Accel-Buffering;"),
     )
@@ -119,7 +119,7 @@ async def test_a_client_behind_nginx_notices_nothing_but_a_reconnect(
                 accepted = await session.send("and again")
                 turn = await session.read_turn(accepted)
                 assert "(turn 2)" in (turn.text or "")
-                # Whoever looks at it anew sees the same.
+                # A client that looks at it anew sees the same.
                 again = client.attach(session.session_id)
                 assert [line async for line in again.stream(0, follow=False)] == session.log
     assert len(running.requests("execute")) == 6
