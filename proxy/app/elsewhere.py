@@ -13,7 +13,7 @@ from aiohttp import web
 from proxy.base.errors import SessionElsewhere
 from proxy.entry.entry import read_again
 from proxy.entry.keys import INTERNAL, LISTENER_FACE, LISTENER_ROUTE, SESSIONS, STARTED
-from proxy.http.forwarding import ELSEWHERE, MARK, Forwarder
+from proxy.http.forwarding import ELSEWHERE, MARK, Forwarder, ForwardRefused
 from proxy.http.seals import HEADER
 from proxy.sessions.cache import last_attempt
 
@@ -52,12 +52,16 @@ async def answered(
             raise ConnectionResetError("the session went to another process")
         if request.app[INTERNAL]:
             return _not_here()
-        response = await forwarder.forward(
-            request, _target(request), await read_again(request), owner
-        )
+        refused = False
+        try:
+            response = await forwarder.forward(
+                request, _target(request), await read_again(request), owner
+            )
+        except ForwardRefused:
+            response, refused = None, True
         if response is not None:
             return response
-        if clock.monotonic() > due:
+        if refused or clock.monotonic() > due:
             # It is refused in the form of its dialect.
             last_attempt.set(True)
         else:

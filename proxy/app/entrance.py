@@ -24,6 +24,7 @@ from proxy.entry.capture import record, write_head
 from proxy.entry.entry import REFUSED
 from proxy.entry.keys import FACE, INTERNAL, LISTENER_FACE, SESSIONS, SHOWN_IN, STARTED, SUBMISSION
 from proxy.entry.origins import allowed, is_preflight, preflight
+from proxy.http.forwarding import MARK
 from proxy.http.loopback import foreign_name
 from proxy.http.malformed import MALFORMED_HEAD, malformed
 from proxy.recording.recording import ASKING
@@ -57,7 +58,9 @@ async def _serve(handler: Handler, request: web.Request) -> web.StreamResponse:
         try:
             await check_seal(forwarder, request)
         except DragomanError as error:
-            return api.error_response(error)
+            refusal = api.error_response(error)
+            refusal.headers[MARK] = "refused"
+            return refusal
     if (wrong := malformed(request)) is not None:
         # The handler refuses it in the form of its dialect.
         request[MALFORMED_HEAD] = wrong

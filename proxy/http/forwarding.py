@@ -4,8 +4,9 @@ A request goes to one process and no further. What becomes of it when that proce
 
 * it was not reached, or says that it does not have the session any more: nothing was done, and the
   caller looks again who has it;
-* it does not answer, and its place in the journal is taken: from then on nothing that it does is
-  stored, so that the caller asks again who has the session;
+* it breaks off before it answers, or its place in the journal is taken: nobody knows whether it
+  carried the request out. One that may be sent twice is asked of the next process; any other breaks
+  off for the client too, as it does where a single server is killed;
 * it breaks off in the middle of an answer: so does the answer to the client, which comes again.
 """
 
@@ -50,9 +51,16 @@ _HOP_BY_HOP = frozenset(
     )
 )
 
+_SAFE = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
+"""The methods that change nothing (RFC 9110, section 9.2.1)."""
+
 _ADDED = (hdrs.USER_AGENT, hdrs.CONTENT_TYPE, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING)
 
 _log = logging.getLogger(__name__)
+
+
+class ForwardRefused(Exception):
+    """The other process takes no request of this one."""
 
 
 class AnswerCut(ConnectionError):
@@ -100,7 +108,8 @@ class Forwarder:
         nothing was done and who has the session is to be asked again.
 
         Raises:
-            AnswerCut: it broke off in the middle.
+            AnswerCut: it broke off.
+            ForwardRefused: it does not know this process.
         """
         asked = _ForwardedRequest(
             self.tasks.start(self._ask(request, target, body, owner), name="forward")
@@ -114,6 +123,7 @@ class Forwarder:
                 asked.answer = await asked.request
             except asyncio.CancelledError:
                 if asked.lost:
+                    _check_repeatable(request)
                     return None
                 # The client has left.
                 asked.request.cancel()
@@ -121,7 +131,14 @@ class Forwarder:
             answer = asked.answer
             if answer is None:
                 return None
-            if answer.status == ELSEWHERE and MARK in answer.headers:
+            if MARK in answer.headers:
+                if answer.status != ELSEWHERE:
+                    _log.warning(
+                        "%s refuses what is forwarded to it: %s",
+                        *(owner.url, (await answer.text(errors="replace"))[:1000]),
+                        extra={"kind": "forward_refused"},
+                    )
+                    raise ForwardRefused(owner.url)
                 answer.close()
                 return None
             metrics.FORWARDED.inc()
@@ -166,9 +183,9 @@ class Forwarder:
             _log.info("node %d at %s is not reached: %s", owner.number, owner.url, error)
             return None
         except (aiohttp.ClientError, OSError) as error:
-            # It may have begun. Only once its place is taken nothing of it counts any more.
-            _log.warning("node %d at %s broke off: %s", owner.number, owner.url, error)
-            raise AnswerCut("the process that has the session broke off") from error
+            _log.info("node %d at %s broke off: %s", owner.number, owner.url, error)
+            _check_repeatable(request)
+            return None
 
     async def _answer(
         self, request: web.Request, answer: aiohttp.ClientResponse
@@ -202,3 +219,16 @@ class Forwarder:
                 for number, waiting in list(self._asked.items()):
                     for asked in () if number in there else list(waiting):
                         asked.lose()
+
+
+def _check_repeatable(request: web.Request) -> None:
+    """Check that a request may be sent twice.
+
+    Raises:
+        AnswerCut: it may not; its client is cut off.
+    """
+    if request.method in _SAFE or "Idempotency-Key" in request.headers:
+        return
+    if request.transport is not None:
+        request.transport.abort()
+    raise AnswerCut("the process that has the session broke off")

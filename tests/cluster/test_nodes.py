@@ -174,3 +174,55 @@ async def test_two_nodes_that_get_the_same_create_at_once_make_one_session(
             made = await asyncio.gather(*(create(node.face("eve")) for node in nodes))
             assert len(set(made)) == 1
     assert len(running.requests("execute")) == 10
+
+
+async def test_what_a_paused_node_has_in_hand_is_done_once(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run()
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        session = await client.create("hello")
+        await session.read_turn()
+        one.send(signal.SIGSTOP)
+        path = f"{two.face('eve')}/eve/v1/session/{session.session_id}"
+
+        async def say(words: str, **headers: str) -> int:
+            body = {"message": words, "continuationToken": session.token}
+            async with running.http.post(path, json=body, headers=headers) as response:
+                return response.status
+
+        # Nobody knows whether the first was taken; the second may be asked again.
+        cut, taken = await asyncio.gather(
+            say("lost"), say("kept", **{"Idempotency-Key": "k-1"}), return_exceptions=True
+        )
+        assert isinstance(cut, aiohttp.ClientError)
+        assert taken == 202
+        client.host = two.face("eve")
+        turn = await session.read_turn()
+        assert "(turn 2)" in (turn.text or "")
+        one.send(signal.SIGCONT)
+        assert await one.ended() != 0
+    said = [body["message"] for body in running.requests("execute")]
+    assert said == ["hello", "kept"]
+
+
+async def test_another_secret_is_told_to_the_operator_and_the_client_gets_503(
+    run: Run, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await run()
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        session = await client.create("hello")
+        await session.read_turn()
+        await two.stop(signal.SIGTERM)
+        monkeypatch.setattr("tests.cluster.nodes.SECRET", "another secret that is long enough")
+        await two.start()
+        url = f"{two.face('eve')}/eve/v1/session/{session.session_id}/stream"
+        async with running.http.get(url) as response:
+            assert response.status == 503
+            assert "secret" not in await response.text()
+        assert '"kind":"forward_refused"' in two.log.read_text()
+        assert "give all of them the same" in two.log.read_text()

@@ -154,11 +154,6 @@ class Gathered:
         parts = (self._events, self._commands, self._legs, self._sessions, self._positions)
         return any(parts)
 
-    def event(self) -> tuple[int, int] | None:
-        """Return the session and first seq of some row of events, which tells later whether all of
-        this was stored; None where there is none."""
-        return self._events[0][:2] if self._events else None
-
     def add(self, write: Write, tail: Tail) -> None:
         """Add a write that `fault` finds nothing wrong with."""
         session, leg = write.session, write.leg

@@ -509,7 +509,9 @@ class PostgresWriter:
         async with connection.transaction():
             await check_fence(connection, self._node.fence)
             for index, write in enumerate(batch):
-                before = dataclasses.replace(tail) if (tail := self._tail(write)) else None
+                before = (
+                    dataclasses.replace(tail) if (tail := self._tails.get(write.session)) else None
+                )
                 try:
                     async with connection.transaction():
                         if (error := fault(write, tail)) is not None:
@@ -527,9 +529,6 @@ class PostgresWriter:
                         self._tails.pop(write.session, None)
                     else:
                         self._tails[write.session] = before
-
-    def _tail(self, write: Write) -> Tail | None:
-        return self._tails.get(write.session)
 
     async def _store_rare(self, connection: Connection, write: Write) -> None:
         await store_rare(connection, write, self._node.fence, set(self._kept()))

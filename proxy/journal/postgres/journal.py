@@ -100,7 +100,6 @@ class PostgresJournal(Journal):
         self._failure: JournalError | None = None
         self._tell_failure: Callable[[JournalError], None] | None = None
         self._storing = StorageState(self._database.shown)
-        self._trial: asyncio.Task[None] | None = None
         self._tasks = Tasks("journal")
         self._keep_frames = frames and not read_only
         self._frames = FrameBuffer(
@@ -265,7 +264,7 @@ class PostgresJournal(Journal):
             metrics.count_failed_write(error)
             self._storing.failed(error)
         if not errors and self._storing.is_due():
-            self._trial = self._tasks.start(self._try(), name="try the journal")
+            self._tasks.start(self._try(), name="try the journal")
         for index, write in enumerate(batch):
             if write.done is None:
                 continue
