@@ -48,6 +48,11 @@ class ClusterNode:
             self.add_backend(name, engine)
         self._process: asyncio.subprocess.Process | None = None
 
+    def drop_backends(self) -> None:
+        """Take all backends out of its configuration, for its next start."""
+        text = self._config.read_text()
+        self._config.write_text(text.partition("[[backends]]")[0])
+
     def add_key(self, name: str) -> None:
         """Add a key to its configuration, as `key_of` makes it, for its next start."""
         with self._config.open("a") as config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from pathlib import Path
 
@@ -226,3 +227,45 @@ async def test_another_secret_is_told_to_the_operator_and_the_client_gets_503(
             assert "secret" not in await response.text()
         assert '"kind":"forward_refused"' in two.log.read_text()
         assert "give all of them the same" in two.log.read_text()
+
+
+async def test_a_node_that_cannot_load_a_session_leaves_it_to_others(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run()
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        session = await client.create("hello")
+        await session.read_turn()
+        for node in (one, two):
+            await node.stop(signal.SIGTERM)
+        two.drop_backends()
+        await two.start()
+        url = f"{two.url}/api/v1/sessions/{session.session_id}/interactions/none"
+        async with running.http.post(url, json={"decision": "allow"}) as response:
+            assert "not configured" in await response.text()
+        await one.start()
+        turn = await session.read_turn(await session.send("again"))
+        assert "(turn 2)" in (turn.text or "")
+
+
+async def test_a_stream_whose_node_is_killed_has_no_end_and_no_second_head(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run(engine={"pace": 0.1})
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        slow = await client.create("script: slow 60")
+        reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
+        path = f"/as/eve/to/engine/eve/v1/session/{slow.session_id}/stream"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{two.port}\r\n\r\n".encode())
+        data = await reader.readuntil(b"message.appended")
+        await one.stop()
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(65536):
+                data += piece
+        writer.close()
+        assert data.count(b"HTTP/1.1 ") == 1
+        assert not data.endswith(b"\r\n0\r\n\r\n")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -24,7 +25,7 @@ from proxy.base.errors import (
 from proxy.base.rows import StoredSnapshot
 from proxy.journal import open_journal
 from proxy.journal.base import Journal, Write
-from proxy.journal.postgres import PostgresJournal, _database, _node, _writer
+from proxy.journal.postgres import PostgresJournal, _changes, _database, _node, _writer
 from tests.journal.conftest import begin, create, joined, line, lines, store
 from tests.journal.test_sqlite import acknowledge
 from tests.support.postgres import PostgresServer, free_port, postgres_server
@@ -162,6 +163,47 @@ async def test_a_server_that_stays_away_refuses_what_waits_and_goes_on_when_it_i
             )
             seq = len(entries) + 1
             assert await store(made, Write(key, seq, 1, line(seq))) is None
+        await made.aclose()
+
+
+async def test_a_commit_whose_answer_is_lost_is_not_made_twice(
+    made: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await create(made)
+    store_whole = _changes.Gathered.store
+    lost = 0
+
+    async def lose(self: _changes.Gathered, connection: Any, fence: _changes.Fence) -> None:
+        nonlocal lost
+        await store_whole(self, connection, fence)
+        lost += 1
+        if lost == 1:
+            raise ConnectionResetError("after the commit, before its answer")
+
+    monkeypatch.setattr(_changes.Gathered, "store", lose)
+    assert await store(made, Write(session.key, 2, 1, line(2))) is None
+    assert lost == 1
+    assert await store(made, Write(session.key, 3, 1, line(3))) is None
+    assert joined(await made.read(session.key)) == [line(1), line(2), line(3)]
+
+
+async def test_a_server_that_has_just_started_takes_no_node_for_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with postgres_server() as server:
+        made = PostgresJournal(server.url("postgres"))
+        await made.open()
+        await made._tasks.aclose()
+        server.query("postgres", "UPDATE dragoman.nodes SET renewed_at = now() - interval '1 h'")
+        await asyncio.to_thread(server.stop, "immediate")
+        await asyncio.to_thread(server.start)
+        connection = await asyncpg.connect(server.url("postgres"))
+        # While it was away nobody could renew a lease.
+        monkeypatch.setattr(_node, "LEASE_SECONDS", 3600.0)
+        assert await _node.bury(connection) == []
+        monkeypatch.setattr(_node, "LEASE_SECONDS", 0.0)
+        assert await _node.bury(connection) == [made._node.name]
+        await connection.close()
         await made.aclose()
 
 
