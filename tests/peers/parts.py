@@ -1,9 +1,9 @@
 """Plays all parts of `make peers`: `run.sh` without the name of a part calls it.
 
-`servers`, `clients`, `services`, `hermes` and `agents` wait more than they compute, so others are
-played beside them; `ui` computes and comes last. What a part needs is installed while others are
-played. The output of a part is printed when it ends; on a terminal a line counts until then.
-Ctrl-C ends all.
+`servers`, `cluster`, `clients`, `services`, `hermes` and `agents` wait more than they compute, so
+others are played beside them; `ui` computes and comes last. What a part needs is installed while
+others are played. The output of a part is printed when it ends; on a terminal a line counts until
+then. Ctrl-C ends all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 LANES = (
-    ("servers", "ui"),
+    ("servers", "cluster", "ui"),
     ("clients", "page", "services", "hermes", "agents"),
     ("terminal", "agui", "aisdk", "sdks"),
 )

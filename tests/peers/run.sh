@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs Node 24 and both generations of eve from npm, then lets the unmodified clients hold a
 # conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
+# In `cluster` the eve clients do, before nginx and three processes with a journal in PostgreSQL.
 # In `agui` clients of AG-UI and CopilotKit, of several releases, hold it; in `aisdk` pages of the AI SDK.
 # In `sdks` the vendor's SDKs of Claude Managed Agents do, Python and TypeScript.
 # In `services` Dragoman drives a third party's server of Claude Managed Agents.
@@ -11,7 +12,7 @@
 # In `ui` the page at /ui/ is used in Chromium, in front of the demo and of a real eve server.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|services|hermes|agents|agui|aisdk|sdks|page|ui] [OPTIONS OF THE PART]; without a name all run.
+# Usage: run.sh [clients|cluster|terminal|servers|services|hermes|agents|agui|aisdk|sdks|page|ui] [OPTIONS OF THE PART]; without a name all run.
 # run.sh install PART only installs what a part needs.
 set -eu
 
@@ -22,7 +23,7 @@ if [ "${1-}" = install ]; then
 fi
 part=all
 case ${1-} in
-    clients | terminal | servers | services | hermes | agents | agui | aisdk | sdks | page | ui)
+    clients | cluster | terminal | servers | services | hermes | agents | agui | aisdk | sdks | page | ui)
         part=$1
         shift
         ;;
@@ -34,23 +35,7 @@ root=$(cd "$peers/../.." && pwd)
 cache=$root/.cache/peers
 export EVE_TELEMETRY_DISABLED=1 DO_NOT_TRACK=1
 
-# need PROGRAM PACKAGE...: installs Debian's packages where the program is missing.
-need() {
-    program=$1
-    shift
-    if command -v "$program" >/dev/null 2>&1; then
-        return
-    fi
-    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-        echo "$program is missing: installing $* with apt-get"
-        apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            "$@" >/dev/null
-    else
-        echo "$program is missing. On Debian or Ubuntu: sudo apt-get install $*" >&2
-        exit 1
-    fi
-}
+. "$root/tests/packages.sh"
 
 need npm nodejs npm
 
@@ -168,6 +153,11 @@ install_part() {
     copy "$cache" "$peers"/*.mjs
     case $part in
         clients) eve_clients ;;
+        cluster)
+            need nginx nginx
+            need_postgresql
+            eve_clients
+            ;;
         terminal)
             eve_clients
             # The terminal program of 0.30.8 loads its server half even when it only connects.
@@ -235,6 +225,9 @@ play_part() {
     python=$root/.venv/bin/python
     case $part in
         clients) "$node" "$cache/run.mjs" "$root" "$@" || failed=1 ;;
+        cluster)
+            "$python" -m tests.peers.cluster --node "$node" --cache "$cache" "$@" || failed=1
+            ;;
         terminal)
             "$python" -m tests.peers.terminal --node "$node" --cache "$cache" "$@" || failed=1
             ;;

@@ -28,12 +28,14 @@ from tests.journal.power import lose_power
 from tests.proof import results
 from tests.proof.attack.hostile import Hostile, plan_of
 from tests.proof.attack.run import Attack
+from tests.proof.cluster import DECK
 from tests.proof.results import Slice
 from tests.proof.run import FORMS, PAIRS, SOAK_EVERY_S, Plan, Ran, run
 
 ATTACKS = 1_000_000
 KILLS = 2000
 DISCONNECTS = 10_000
+FAULTS = 500
 SOAK_MINUTES = 60.0
 POWER_LOSSES = 2000
 CLOSING_S = 30.0
@@ -47,6 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--attacks", type=int, default=ATTACKS, help="mutated requests")
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--disconnects", type=int, default=DISCONNECTS)
+    parser.add_argument("--faults", type=int, default=FAULTS, help="that befall a cluster")
     parser.add_argument("--soak", type=float, default=SOAK_MINUTES, help="minutes in all")
     parser.add_argument(
         "--soak-every",
@@ -62,7 +65,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="print the figures, run nothing")
     parser.add_argument("--docs", action="store_true", help="write the figures into the docs")
     parser.add_argument(
-        "--only", choices=["attack", "hostile", "kills", "disconnects", "soak", "calm", "power"]
+        "--only",
+        choices=["attack", "hostile", "kills", "disconnects", "cluster", "soak", "calm", "power"],
     )
     parser.add_argument("--form", choices=["all", "tokens", "newest"], help="of the eve face")
     parser.add_argument("--generation", choices=["T", "S1", "S2"], help="of the eve backend")
@@ -129,6 +133,8 @@ def one(
             wrong=[text for verdict in ran.pairs.values() for text in verdict.wrong][:200],
             samples=[list(sample) for sample in ran.memory] if kind == "soak" else [],
             process=process if kind == "soak" else "",
+            takeovers=ran.takeovers,
+            disturbed=ran.disturbed,
         )
         done.counts["memory over"] = int(results.too_much(results.tenths(results.warm(done))))
         return done
@@ -234,6 +240,11 @@ def next_slice(options: argparse.Namespace, done: Sequence[Slice]) -> tuple[str,
     if cuts > 0:
         # All would go into one slice, and so all of one form and generation of eve.
         return "disconnects", min(cuts, math.ceil(wanted / len(FORMS))), longest
+    # Each kind of fault is seen at least once.
+    faults = max(math.ceil(options.faults * options.fraction), len(DECK) if options.fraction else 0)
+    faults -= int(results.total(done, "cluster", "faults"))
+    if faults > 0:
+        return "cluster", faults, longest
     left = options.soak * 60 * options.fraction - results.total(done, "soak", "seconds")
     if left > 1:
         left = max(left, 1.5 * results.WARM_UP_S)
@@ -258,6 +269,7 @@ def main(arguments: Sequence[str]) -> int:
             "hostile": math.ceil(len(plan_of(options.seed)[0]) * options.fraction),
             "kills": options.kills,
             "disconnects": options.disconnects,
+            "cluster": options.faults,
             "power": options.power_losses,
         }.get(options.only, 0)
         if options.only in results.ATTACKS:

@@ -6,6 +6,7 @@ one that is called refused must not be, and `unknown` is for what no backend has
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -16,9 +17,20 @@ import apsw
 
 from tests.proof.backends import tags_of
 
-__all__ = ["Command", "Log", "Record", "Session", "Verdict", "commands_of", "judged", "name_of"]
+__all__ = [
+    "INPUT",
+    "Command",
+    "Log",
+    "Record",
+    "Session",
+    "Verdict",
+    "commands_of",
+    "judged",
+    "name_of",
+]
 
-_INPUT = b'"type":"input.'
+INPUT = b'"type":"input.'
+"""What the line of a command has."""
 
 
 @dataclass(slots=True)
@@ -87,7 +99,7 @@ def commands_of(
     `found` are those of the lines before."""
     found = {} if found is None else found
     for line in lines:
-        if _INPUT not in line:
+        if INPUT not in line:
             continue
         event = json.loads(line)
         if event["type"] == "input.accepted":
@@ -107,8 +119,11 @@ class Log:
         self._row = 0
         self._found: dict[int, dict[str, Command]] = {}
 
-    def read(self) -> list[Session]:
+    async def read(self) -> list[Session]:
         """Return the sessions in which something was said, but for the forgotten ones."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> list[Session]:
         connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             with connection:
@@ -116,7 +131,7 @@ class Log:
                 rows = connection.execute(
                     "SELECT session, body FROM events WHERE row > ? AND row <= ? AND instr(body, ?)"
                     " ORDER BY row",
-                    (self._row, newest, _INPUT),
+                    (self._row, newest, INPUT),
                 )
                 for session, body in rows:
                     commands_of(body.split(b"\n"), self._found.setdefault(session, {}))

@@ -50,6 +50,7 @@ class Line:
         self._number = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self.cuts: Counter[str] = Counter()
         self.port = 0
         self.calm = False
@@ -65,6 +66,13 @@ class Line:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Break all connections that are open, as when a cable is pulled out and put back."""
+        for ends in self._open:
+            self.cuts["at once"] += 1
+            for end in ends:
+                end.transport.abort()
 
     def _drawn(self) -> _Fate:
         self._number += 1
@@ -89,6 +97,7 @@ class Line:
             writer.transport.abort()
             return
         ends = (writer, away)
+        self._open.add(ends)
         try:
             up = self._copy(reader, away, fate, ends, answers=False)
             down = self._copy(there, writer, fate, ends, answers=True)
@@ -98,6 +107,7 @@ class Line:
             for end in ends:
                 end.transport.abort()
         finally:
+            self._open.discard(ends)
             for end in ends:
                 end.close()
 

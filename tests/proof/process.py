@@ -15,13 +15,17 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["EXEC_EVERY", "Dragoman"]
+__all__ = ["EXEC_EVERY", "Dragoman", "NotStarted"]
 
 EXEC_EVERY = 8
 """More than the tenth of the restarts that must be executed processes."""
 
 START_S = 600.0
 """A start that takes longer hangs, also on a machine that does much else."""
+
+
+class NotStarted(RuntimeError):
+    """It ended before it listened; its log says why."""
 
 
 class Dragoman:
@@ -40,16 +44,27 @@ class Dragoman:
         self.pid = 0
         self.lives = 0
         self.executed = 0
-        self.up = asyncio.Event()
+        self.up, self.down = asyncio.Event(), asyncio.Event()
         # How long it took to listen, when it was executed and when it was forked.
         self._took = {True: 1.0, False: 0.2}
 
     async def start(self) -> None:
-        """Start it; returns when it listens."""
+        """Start it; returns when it listens.
+
+        Raises:
+            NotStarted: it ended before.
+        """
         executed = self._next_is_executed
         begun = time.monotonic()
-        await _listens(await self._begin())
+        try:
+            await _listens(await self._begin())
+        except NotStarted:
+            if self._child is not None:
+                await self._child.wait()
+                self._child = None
+            raise
         self._took[executed] = time.monotonic() - begun
+        self.down.clear()
         self.up.set()
 
     async def stumble(self, share: float) -> None:
@@ -102,18 +117,28 @@ class Dragoman:
     async def kill(self) -> None:
         """Kill it as nothing can be prepared for."""
         self.up.clear()
+        self.send(signal.SIGKILL)
+        async with asyncio.timeout(START_S):
+            await self.ended()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal: SIGSTOP pauses it, SIGCONT wakes it."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
+
+    async def ended(self) -> None:
+        """Wait until it has ended, for whatever reason; it must have listened."""
         if self._child is not None:
             await self._child.wait()
             self._child = None
         else:
             assert self._nursery is not None
             assert self._nursery.stdout is not None
-            async with asyncio.timeout(START_S):
-                # What it said before it was killed may be unread.
-                while (line := await self._nursery.stdout.readline()) != b"gone\n":
-                    assert line
+            # What it said before it was killed may be unread.
+            while (line := await self._nursery.stdout.readline()) != b"gone\n":
+                assert line
+        self.up.clear()
+        self.down.set()
 
     def memory(self) -> int:
         """Return the bytes of memory that it holds, what it shares with nobody included."""
@@ -133,10 +158,10 @@ class Dragoman:
 async def _listens(process: asyncio.subprocess.Process) -> None:
     assert process.stdout is not None
     async with asyncio.timeout(START_S):
-        while line := await process.stdout.readline():
+        while (line := await process.stdout.readline()) not in (b"", b"gone\n"):
             if b"listening on " in line:
                 return
-    raise RuntimeError("it does not listen; its log says why")
+    raise NotStarted
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""One run: all twelve pairs at once against one Dragoman, with one kind of trouble."""
+"""One run: all twelve pairs at once against one Dragoman, or against several that share a journal,
+with one kind of trouble."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -27,7 +28,9 @@ from proxy.scripted.faults import (
     Status,
 )
 from tests.proof.backends import BACKENDS, DIALECTS, HOST, Backends
+from tests.proof.cluster import DECK, Cluster, ClusterLog, broken_by_the_balancer
 from tests.proof.commands import Log, Record, Session, Verdict, judged, name_of
+from tests.proof.configuration import configuration
 from tests.proof.conversation import Conversation, Patience
 from tests.proof.lines import Line
 from tests.proof.process import Dragoman
@@ -38,15 +41,10 @@ __all__ = ["PAIRS", "Plan", "Ran", "run"]
 
 PAIRS = tuple((frontend, backend) for frontend in DIALECTS for backend in BACKENDS)
 
-Kind = Literal["kills", "disconnects", "soak", "calm"]
+Kind = Literal["kills", "disconnects", "soak", "calm", "cluster"]
 
 PACE = 0.05
 """Pauses of 5 ms between the deltas of `slow`: long enough for a kill to fall between them."""
-
-PATIENCE_S = 10.0
-"""How long an Engine may say nothing of a message before it counts as unknown; a minute otherwise.
-It has no list of messages, so silence is all the evidence that there is. A machine that does much
-else is silent for seconds: an eve is listened to for as long."""
 
 SPELL = 25
 QUIET_S = 15.0
@@ -137,6 +135,8 @@ class Ran:
     pairs: dict[str, Verdict] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     memory: list[tuple[float, int]] = field(default_factory=list)
+    takeovers: list[int] = field(default_factory=list)
+    disturbed: list[int] = field(default_factory=list)
     records: dict[str, Record] = field(default_factory=dict)
 
 
@@ -174,7 +174,7 @@ class _Run:
         self._ran = self._fresh()
         # What earlier slices have judged already.
         self._past: set[str] = set()
-        self._log = Log(folder / "journal.db")
+        self._log: Log | ClusterLog = Log(folder / "journal.db")
         self._counted: Counter[str] = Counter()
         self._source = random.Random(f"{plan.kind}:{plan.seed}")
         self._stop = asyncio.Event()
@@ -194,23 +194,23 @@ class _Run:
         if broken:
             for dialect, port in ports.items():
                 ports[dialect] = await self._line(port, f"{plan.seed}:{dialect}", rate)
-        own = free_port()
-        self._write_config(own, ports)
-        dragoman = Dragoman(self._folder / "dragoman.toml", self._folder / "log.jsonl")
-        self._stack.push_async_callback(dragoman.close)
-        await dragoman.start()
+        server, own = await self._serve(ports)
         self._begun = time.monotonic()
         front = await self._line(own, f"{plan.seed}:front", rate) if broken else own
         http = await self._stack.enter_async_context(
             aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(force_close=True, limit=0),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30),
+                middlewares=[broken_by_the_balancer] if isinstance(server, Cluster) else [],
             )
         )
         urls = (f"http://{HOST}:{front}", f"http://{HOST}:{own}")
-        trouble = asyncio.create_task(self._trouble(dragoman, backends))
+        if isinstance(server, Cluster):
+            trouble = asyncio.create_task(self._befall(server))
+        else:
+            trouble = asyncio.create_task(self._trouble(server, backends))
         people = [
-            asyncio.create_task(self._people(http, urls, pair, lane, backends, dragoman))
+            asyncio.create_task(self._people(http, urls, pair, lane, backends, server.up))
             for pair in plan.pairs
             for lane in range(plan.together)
         ]
@@ -223,8 +223,29 @@ class _Run:
                 task.cancel()
             await asyncio.gather(trouble, *people, return_exceptions=True)
         await self._close(self._ran, backends)
-        self._ran.counts["executed processes"] += dragoman.executed
+        self._ran.counts["executed processes"] += server.executed
+        if isinstance(server, Cluster):
+            await server.close()
+            self._ran.counts += server.counts
+            self._ran.takeovers, self._ran.disturbed = server.takeovers, server.disturbed
+            self._ran.counts["not taken over"] += server.abandoned
         return self._ran
+
+    async def _serve(self, backends: Mapping[str, int]) -> tuple[Dragoman | Cluster, int]:
+        """Start what the plan asks for; returns it and its port."""
+        if self._plan.kind == "cluster":
+            cluster = Cluster(self._folder, f"{self._plan.kind}:{self._plan.seed}")
+            self._stack.push_async_callback(cluster.close)
+            await cluster.start(self._form, backends)
+            self._log = cluster.log
+            return cluster, cluster.port
+        port, file = free_port(), self._folder / "dragoman.toml"
+        journal = f"sqlite:///{self._folder / 'journal.db'}"
+        file.write_text(configuration(port, journal, self._form, backends))
+        dragoman = Dragoman(file, self._folder / "log.jsonl")
+        self._stack.push_async_callback(dragoman.close)
+        await dragoman.start()
+        return dragoman, port
 
     def _fresh(self) -> Ran:
         return Ran({_name(pair): Verdict() for pair in self._plan.pairs})
@@ -277,7 +298,7 @@ class _Run:
         records, ran.records = ran.records, {}
         deadline = time.monotonic() + SETTLE_S
         while True:
-            log = await asyncio.to_thread(self._log.read)
+            log = await self._log.read()
             sessions: dict[str, list[Session]] = {}
             for session in log:
                 sessions.setdefault(session.name, []).append(session)
@@ -312,35 +333,24 @@ class _Run:
         self._lines.append(line)
         return line.port
 
-    def _write_config(self, port: int, ports: dict[str, int]) -> None:
-        text = f"""
-[server]
-listen = "{HOST}:{port}"
-[journal]
-url = "sqlite:///{self._folder / "journal.db"}"
-[eve]
-form = "{self._form}"
-"""
-        for dialect, there in ports.items():
-            text += f"""
-[[backends]]
-name = "{dialect}"
-dialect = "{dialect}"
-url = "http://{HOST}:{there}"
-"""
-            if dialect == "herm":
-                text += 'create = { agent = "agent_K4" }\n'
-            if dialect == "managed-agents":
-                text += 'create = { agent = "agent_K4", environment_id = "env_K4" }\n'
-            if dialect == "engine":
-                text += f"settings = {{ patience_seconds = {PATIENCE_S} }}\n"
-        (self._folder / "dragoman.toml").write_text(text)
-
     def _cuts(self) -> int:
         return sum(sum(line.cuts.values()) for line in self._lines)
 
     def _left(self) -> float:
         return self._plan.seconds - (time.monotonic() - self._begun)
+
+    async def _befall(self, cluster: Cluster) -> None:
+        said, faults = 0.0, self._ran.counts
+        while self._left() > 0 and (not self._plan.goal or faults["faults"] < self._plan.goal):
+            if faults["faults"] and not faults["faults"] % len(DECK):
+                await asyncio.sleep(QUIET_S)
+            await cluster.fault()
+            faults["faults"] += 1
+            if time.monotonic() - said > 10:
+                said = time.monotonic()
+                self._say(faults["faults"])
+        await cluster.rest()
+        self._say(faults["faults"])
 
     async def _trouble(self, dragoman: Dragoman, backends: Backends) -> None:
         plan, counts = self._plan, self._ran.counts
@@ -399,7 +409,7 @@ url = "http://{HOST}:{there}"
         pair: tuple[str, str],
         lane: int,
         backends: Backends,
-        dragoman: Dragoman,
+        up: asyncio.Event,
     ) -> None:
         number = 0
         next_at = time.monotonic()
@@ -418,7 +428,7 @@ url = "http://{HOST}:{there}"
                 backends,
                 turns=random.Random(name).randint(1, 5),
                 patience=Patience(),
-                up=dragoman.up,
+                up=up,
                 form=self._form,
                 control=urls[1],
             )

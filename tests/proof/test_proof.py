@@ -32,10 +32,12 @@ from tests.proof import results
 from tests.proof.__main__ import next_slice, parse, without_power
 from tests.proof.attack.hostile import WAYS, plan_of
 from tests.proof.attack.rude import RUDE
+from tests.proof.cluster import DECK
 from tests.proof.commands import Command, Log, Record, Session, commands_of, judged
 from tests.proof.conversation import SCRIPTS, UNPLAYED, _bare_failures
 from tests.proof.facts import FACTS, compare, previews_shown
-from tests.proof.process import Dragoman
+from tests.proof.lines import Line
+from tests.proof.process import Dragoman, NotStarted
 from tests.proof.results import Slice
 from tests.proof.returning import EngineReturning
 from tests.proof.run import FORMS, GENERATIONS, PAIRS, Plan, Ran, _Run, forms_of, run
@@ -223,6 +225,11 @@ def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: in
     return Slice(kind, 1, "c0ffee", "2026-01-01", 480.0, counts, pairs or {})
 
 
+BROKEN_OFTEN = (made("kills", kills=2001), made("disconnects", disconnects=10_000))
+SOAKED = [made("soak")] * 8
+NO_POWER = made("power", None, **{"power losses": 2000})
+
+
 @pytest.mark.parametrize(
     ("done", "expected"),
     [
@@ -233,19 +240,12 @@ def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: in
             [made("kills", kills=2000), made("disconnects", disconnects=9_000)],
             ("disconnects", 1_000, 450.0),
         ),
+        ([*BROKEN_OFTEN], ("cluster", 500, 450.0)),
+        ([*BROKEN_OFTEN, made("cluster", faults=480)], ("cluster", 20, 450.0)),
+        ([*BROKEN_OFTEN, made("cluster", faults=500)], ("soak", 0, 3600.0)),
+        ([*BROKEN_OFTEN, made("cluster", faults=500), *SOAKED], ("power", 2000, 450.0)),
         (
-            [made("kills", kills=2001), made("disconnects", disconnects=10_000)],
-            ("soak", 0, 3600.0),
-        ),
-        (
-            [made("kills", kills=2001), made("disconnects", disconnects=10_000)]
-            + [made("soak")] * 8,
-            ("power", 2000, 450.0),
-        ),
-        (
-            [made("kills", kills=2001), made("disconnects", disconnects=10_000)]
-            + [made("soak")] * 8
-            + [made("power", None, **{"power losses": 2000})],
+            [*BROKEN_OFTEN, made("cluster", faults=500), *SOAKED, NO_POWER],
             None,
         ),
     ],
@@ -271,6 +271,17 @@ def test_attacks_come_first_and_each_way_to_misbehave_is_seen_in_any_fraction() 
     assert next_slice(options, done) == ("hostile", once, 450.0)
     done.append(made("hostile", conversations=once))
     assert next_slice(options, done) == ("kills", 40, 450.0)
+
+
+def test_each_kind_of_fault_befalls_a_cluster_in_any_fraction() -> None:
+    options = parse(["--fraction", "0.005"])
+    talks = len(plan_of(1)[0])
+    done = [made("attack", requests=1_000_000), made("hostile", conversations=talks)]
+    done += [*BROKEN_OFTEN]
+    assert next_slice(options, done) == ("cluster", len(DECK), 450.0)
+    assert {*DECK} == {"kill", "pause", "crash", "cut"}
+    nothing = parse(["--fraction", "0", "--soak", "0"])
+    assert next_slice(nothing, []) is None
 
 
 @pytest.mark.parametrize("name", results.ATTACKED)
@@ -303,6 +314,65 @@ def forgetful(made: Callable[..., None]) -> Callable[..., None]:
         made(self, path, **options, synced=False)
 
     return make
+
+
+def taken_over(*took: int, faults: int = 100, abandoned: int = 0) -> Slice:
+    one = made("cluster", None, faults=faults, kill=7, **{"not taken over": abandoned})
+    one.takeovers = [*took]
+    one.disturbed = [13_700]
+    return one
+
+
+def test_takeovers_are_told_and_a_late_one_in_a_hundred_is_borne() -> None:
+    fine = taken_over(*[5000] * 98, 6900, 60_000)
+    table = results.report([fine])
+    assert "100 faults: 7 processes killed" in table
+    assert "100, after p50 5.0 s, p99 60.0 s, longest 60.0 s" in table
+    assert "restarted: 1, longest 13.7 s; not taken over: 0." in table
+    assert results.failures([taken_over(*[5000] * 199, 60_000)]) == []
+    (complaint,) = results.failures([fine])
+    assert "p99 60.0 s" in complaint
+    # A short one may be played on a slow machine.
+    assert results.failures([taken_over(60_000, faults=15)]) == []
+    assert results.failures([taken_over()]) == []
+
+
+def test_a_session_at_work_that_nobody_takes_over_fails_its_slice() -> None:
+    assert results.failures([taken_over(5000, faults=15, abandoned=1)])
+
+
+async def test_a_line_is_cut_at_once_and_carries_again() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with server, Line(server.sockets[0].getsockname()[1], "seed", 0.0) as line:
+        for times in (1, 2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", line.port)
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            line.cut()
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+            assert line.cuts["at once"] == times
+
+
+async def test_what_ends_before_it_listens_is_told(tmp_path: Path) -> None:
+    config = tmp_path / "dragoman.toml"
+    config.write_text("[server]\nlisten = 1\n")
+    dragoman = Dragoman(config, tmp_path / "log")
+    try:
+        # Executed, then forked.
+        for _ in range(2):
+            with pytest.raises(NotStarted):
+                await dragoman.start()
+            assert not dragoman.up.is_set()
+        assert dragoman.executed == 1
+    finally:
+        await dragoman.close()
 
 
 @pytest.mark.parametrize(("executed", "bad"), [(10, 0), (9, 1)])
@@ -375,7 +445,7 @@ async def test_a_journal_is_read_on_from_where_it_was_read_before(tmp_path: Path
     for row in (first, second):
         await store(journal, Write(row.key, 2, 1, row_of(LOG[0])))
     log = Log(tmp_path / "journal.db")
-    found = log.read()
+    found = await log.read()
     assert [(one.key, one.name, [c.outcome for c in one.commands]) for one in found] == [
         (first.key, "p1", [""]),
         (second.key, "p1", [""]),
@@ -383,7 +453,7 @@ async def test_a_journal_is_read_on_from_where_it_was_read_before(tmp_path: Path
     log.forget(found[:1])
     await store(journal, Write(second.key, 3, 1, row_of(LOG[3])))
     await journal.aclose()
-    (left,) = log.read()
+    (left,) = await log.read()
     assert (left.key, [one.outcome for one in left.commands]) == (second.key, ["taken"])
 
 
