@@ -10,7 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import uvloop
@@ -22,7 +22,7 @@ from bench.parts import FULL_SIZES, PARTS, QUICK_SIZES, Lab, PartEntry
 from bench.results import Results
 from bench.target import BARE, NODES, StartFailed, Target, start_origin, start_target
 from bench.wire import BadResponse
-from tests.support.postgres import postgres_server
+from tests.support.postgres import PostgresServer, postgres_server
 
 ROUNDS = 5
 STAGES = "stages"
@@ -65,7 +65,7 @@ def main() -> int:
             database = None
             if any(set(NODES) & set(part.targets) for part in parts.values()):
                 with pinned(pick_cores()[1]):
-                    database = stack.enter_context(postgres_server()).new_url
+                    database = stack.enter_context(postgres_server())
             if parts:
                 command = shlex.split(options.dragoman)
                 uvloop.run(_run(results, parts, command, folder, database))
@@ -91,7 +91,7 @@ async def _run(
     parts: dict[str, PartEntry],
     dragoman: list[str],
     folder: Path,
-    database: Callable[[], str] | None,
+    database: PostgresServer | None,
 ) -> None:
     proxy_core, load_core = pick_cores()
     with pinned(load_core):
@@ -118,7 +118,7 @@ async def _round(
     core: int | None,
     place: Path,
     number: int,
-    database: Callable[[], str] | None,
+    database: PostgresServer | None,
 ) -> None:
     """Run all parts once: each against all of its targets, which take turns in going first."""
     shared = [name for name, part in parts.items() if not part.fresh]
@@ -176,7 +176,7 @@ async def _started(
     dragoman: list[str],
     core: int | None,
     place: Path,
-    database: Callable[[], str] | None,
+    database: PostgresServer | None,
 ) -> AsyncIterator[Target]:
     target = start_target(name, origin, dragoman, core, place, database)
     try:

@@ -68,6 +68,23 @@ def cpu_ns(pid: int) -> int:
     return total
 
 
+def family_cpu_ns(pid: int) -> int:
+    """Give the CPU time in nanoseconds of a process and of its children that live."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and str(pid) in (entry.name, _parent(entry)):
+                total += cpu_ns(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
+            continue
+    return total
+
+
+def _parent(entry: Path) -> str:
+    # The name before it, in parentheses, may have any character.
+    return (entry / "stat").read_text().rpartition(")")[2].split()[1]
+
+
 def private_kb(pid: int) -> int:
     """Give the proportional memory (Pss) of a process in kB."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -24,7 +24,7 @@ from bench.load import (
     percentile,
     until,
 )
-from bench.machine import cpu_ns, private_kb
+from bench.machine import cpu_ns, family_cpu_ns, private_kb
 from bench.target import (
     BARE,
     CLUSTERED,
@@ -180,7 +180,7 @@ async def windows(lab: Lab, target: Target) -> Figures:
 
 async def cluster(lab: Lab, target: Target) -> Figures:
     """100 streams of 30 events per second, by how many processes share the journal. Of forwarded
-    streams the CPU of the process that forwards is told by itself."""
+    streams the CPU of the process that forwards is told by itself, and so is that of PostgreSQL."""
     streams = lab.sizes.paced_small
     face, meter = target.face(), Meter()
     opened = await open_many(face, "bench: paced", streams, meter)
@@ -189,6 +189,7 @@ async def cluster(lab: Lab, target: Target) -> Figures:
     await asyncio.sleep(2 * _SETTLE)
     pids = [process.pid for process in target.processes]
     before = [cpu_ns(pid) for pid in pids]
+    stored = family_cpu_ns(target.database) if target.database else 0
     window = await _window(lab, target, meter, lab.sizes.window)
     spent = [cpu_ns(pid) - cpu for pid, cpu in zip(pids, before, strict=True)]
     events = max(1, window.received)
@@ -198,6 +199,9 @@ async def cluster(lab: Lab, target: Target) -> Figures:
         "cluster.p99_ms": window.ms(0.99),
         "cluster.load_busy": window.load_busy,
     }
+    if target.database:
+        stored = family_cpu_ns(target.database) - stored
+        figures["cluster.database_us"] = stored / events / 1000
     if target.name == FORWARDED:
         figures["cluster.forward_us"] = spent[1] / events / 1000
     return figures | await _finish(lab, face, opened, meter)

@@ -99,16 +99,24 @@ def windows_table(results: Results) -> str:
 def cluster_table(results: Results) -> str:
     """Give what it costs that processes share a journal, and that one forwards to another."""
     lines = [
-        "| | CPU per event of all processes, µs | p50, ms | p99, ms |",
-        "|---|---|---|---|",
+        "| | CPU per event of all processes, µs | and of PostgreSQL | p50, ms | p99, ms |",
+        "|---|---|---|---|---|",
     ]
-    columns = (("cpu_us", 1), ("p50_ms", 2), ("p99_ms", 2))
+    columns = (("cpu_us", 1), ("database_us", 1), ("p50_ms", 2), ("p99_ms", 2))
     for target, label in _CLUSTER:
         cells = [_cell(results, f"cluster.{name}", target, digits) for name, digits in columns]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     forwarding = results.median("cluster.forward_us", FORWARDED)
     if forwarding is not None:
         lines += ["", f"Forwarding alone takes {forwarding:.1f} µs of that."]
+    each = results.median("cluster.cpu_us", TWO_NODES)
+    stored = results.median("cluster.database_us", TWO_NODES)
+    if each and stored:
+        lines += [
+            "",
+            f"By calculation a process with a core of its own carries {1e6 / each:,.0f} events a "
+            f"second, and PostgreSQL takes a core for {each / stored:.1f} such processes.",
+        ]
     return "\n".join(lines)
 
 

@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from bench.load import HANG_SECONDS, EngineFace, EveFace
 from bench.machine import pinned
+from tests.support.postgres import PostgresServer
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
 ROUTE = "bench"
@@ -101,11 +101,13 @@ class Process:
 
 
 class Target:
-    """One proxy under test, of one process or several, and the way through it."""
+    """One proxy under test, of one process or several, and the way through it; `database` is the
+    pid of the PostgreSQL that has its journal, if one has."""
 
-    def __init__(self, name: str, *processes: Process) -> None:
+    def __init__(self, name: str, *processes: Process, database: int | None = None) -> None:
         self.name = name
         self.processes = processes
+        self.database = database
 
     @property
     def process(self) -> Process:
@@ -152,17 +154,17 @@ def start_target(
     dragoman: list[str],
     core: int | None,
     folder: Path,
-    database: Callable[[], str] | None = None,
+    database: PostgresServer | None = None,
 ) -> Target:
-    """Start a proxy by its name; `dragoman` is the command without arguments, and `database` gives
-    the URL of an empty one in PostgreSQL."""
+    """Start a proxy by its name; `dragoman` is the command without arguments, and in `database` its
+    journal is where the name says so."""
     if name == BARE:
         return Target(name, _module(name, "bench.bare", ["--origin", origin], core, folder))
     journal = "memory:" if name == MEMORY else f"sqlite:///{folder / name}.db"
     window = f"window_ms = {WINDOWS[name]}\n" if name in WINDOWS else ""
     if name in NODES:
         assert database is not None
-        journal = database()
+        journal = database.new_url()
     processes = []
     for number in range(NODES.get(name, 1)):
         config = folder / f"{name}-{number}.toml"
@@ -173,7 +175,7 @@ def start_target(
         )
         command = [*dragoman, "serve", "--config", str(config)]
         processes.append(Process(f"{name}-{number}", command, core, folder))
-    return Target(name, *processes)
+    return Target(name, *processes, database=database.pid if name in NODES and database else None)
 
 
 def _cluster(name: str, folder: Path) -> str:

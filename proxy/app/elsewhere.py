@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from adapters.wire.errors import DragomanError
 from proxy.base.errors import SessionElsewhere
+from proxy.control import api
 from proxy.entry.entry import read_again
 from proxy.entry.keys import INTERNAL, LISTENER_FACE, LISTENER_ROUTE, SESSIONS, STARTED
-from proxy.http.forwarding import ELSEWHERE, MARK, Forwarder, ForwardRefused
-from proxy.http.seals import HEADER
+from proxy.http.forwarding import BEFORE, ELSEWHERE, MARK, Forwarder, ForwardRefused
+from proxy.http.seals import HEADER, Misdirected
 from proxy.sessions.cache import last_attempt
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -68,8 +70,8 @@ async def answered(
             await clock.sleep(AGAIN_SECONDS)
 
 
-def _not_here() -> web.Response:
-    return web.Response(status=ELSEWHERE, headers={MARK: "1"})
+def _not_here(why: str = "1") -> web.Response:
+    return web.Response(status=ELSEWHERE, headers={MARK: why})
 
 
 def _target(request: web.Request) -> str:
@@ -80,13 +82,18 @@ def _target(request: web.Request) -> str:
     return f"/as/{app[LISTENER_FACE]}/to/{app[LISTENER_ROUTE]}{request.raw_path}"
 
 
-async def check_seal(forwarder: Forwarder, request: web.Request) -> None:
-    """Check that a request at an internal listener comes from a process that shares the journal.
-
-    Raises:
-        DragomanError: it does not.
-    """
+async def refusal(forwarder: Forwarder, request: web.Request) -> web.Response | None:
+    """Return what is answered at an internal listener to a request that is not taken: it does not
+    come from a process that shares the journal, or is not for this one."""
     body = await read_again(request)
-    forwarder.checker.check(
-        request.headers.get(HEADER), method=request.method, target=request.raw_path, body=body
-    )
+    try:
+        forwarder.checker.check(
+            request.headers.get(HEADER), method=request.method, target=request.raw_path, body=body
+        )
+    except DragomanError as error:
+        response = api.error_response(error)
+        response.headers[MARK] = "refused"
+        return response
+    except Misdirected as error:
+        return _not_here(BEFORE if error.before else "1")
+    return None

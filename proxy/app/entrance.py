@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import hdrs, web
 
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.app.elsewhere import answered, check_seal
+from proxy.app.elsewhere import answered, refusal
 from proxy.base import traces
 from proxy.base.metrics import LEFT, count_request
 from proxy.base.repeats import Submission
@@ -24,7 +24,6 @@ from proxy.entry.capture import record, write_head
 from proxy.entry.entry import REFUSED
 from proxy.entry.keys import FACE, INTERNAL, LISTENER_FACE, SESSIONS, SHOWN_IN, STARTED, SUBMISSION
 from proxy.entry.origins import allowed, is_preflight, preflight
-from proxy.http.forwarding import MARK
 from proxy.http.loopback import foreign_name
 from proxy.http.malformed import MALFORMED_HEAD, malformed
 from proxy.recording.recording import ASKING
@@ -54,13 +53,12 @@ async def _serve(handler: Handler, request: web.Request) -> web.StreamResponse:
     refuse what a foreign web page could send; answer preflights."""
     sessions = request.app[SESSIONS]
     forwarder = sessions.forwarder
-    if forwarder is not None and request.app[INTERNAL]:
-        try:
-            await check_seal(forwarder, request)
-        except DragomanError as error:
-            refusal = api.error_response(error)
-            refusal.headers[MARK] = "refused"
-            return refusal
+    if (
+        forwarder is not None
+        and request.app[INTERNAL]
+        and (refused := await refusal(forwarder, request)) is not None
+    ):
+        return refused
     if (wrong := malformed(request)) is not None:
         # The handler refuses it in the form of its dialect.
         request[MALFORMED_HEAD] = wrong

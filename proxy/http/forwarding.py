@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import enum
 import logging
 
 import aiohttp
@@ -36,6 +37,10 @@ section 15.5.20: Misdirected Request)."""
 
 MARK = "Dragoman-Elsewhere"
 """The header that tells such an answer from a backend's."""
+
+BEFORE = "before"
+"""What it says where the request came before. `aiohttp` sends one again on another connection, if
+its method may be repeated and the connection was kept and is broken."""
 
 LOOK_SECONDS = 0.5
 """How often it is looked whether those who are asked still have their places."""
@@ -63,6 +68,13 @@ class ForwardRefused(Exception):
     """The other process takes no request of this one."""
 
 
+class _Failure(enum.Enum):
+    """Why there is no answer."""
+
+    NOT_REACHED = enum.auto()
+    BROKE_OFF = enum.auto()
+
+
 class AnswerCut(ConnectionError):
     """The process that answered is gone in the middle of its answer."""
 
@@ -71,7 +83,7 @@ class AnswerCut(ConnectionError):
 class _ForwardedRequest:
     """A request that is with another process, and what came of it so far."""
 
-    request: asyncio.Task[aiohttp.ClientResponse | None]
+    request: asyncio.Task[aiohttp.ClientResponse | _Failure]
     answer: aiohttp.ClientResponse | None = None
     lost: bool = False
 
@@ -111,16 +123,15 @@ class Forwarder:
             AnswerCut: it broke off.
             ForwardRefused: it does not know this process.
         """
-        asked = _ForwardedRequest(
-            self.tasks.start(self._ask(request, target, body, owner), name="forward")
-        )
+        ask = self._ask(request, target, body, owner)
+        asked = _ForwardedRequest(self.tasks.start(ask, name="forward"))
         there = self._asked.setdefault(owner.number, [])
         there.append(asked)
         if self._watch is None or self._watch.done():
             self._watch = self.tasks.start(self._look(), name="watch those who are asked")
         try:
             try:
-                asked.answer = await asked.request
+                answer = await asked.request
             except asyncio.CancelledError:
                 if asked.lost:
                     _check_repeatable(request)
@@ -128,9 +139,12 @@ class Forwarder:
                 # The client has left.
                 asked.request.cancel()
                 raise
-            answer = asked.answer
-            if answer is None:
+            if answer is _Failure.NOT_REACHED:
                 return None
+            if answer is _Failure.BROKE_OFF:
+                _check_repeatable(request)
+                return None
+            asked.answer = answer
             if MARK in answer.headers:
                 if answer.status != ELSEWHERE:
                     _log.warning(
@@ -140,6 +154,8 @@ class Forwarder:
                     )
                     raise ForwardRefused(owner.url)
                 answer.close()
+                if answer.headers[MARK] == BEFORE:
+                    _check_repeatable(request)
                 return None
             metrics.FORWARDED.inc()
             return await self._answer(request, answer)
@@ -150,7 +166,7 @@ class Forwarder:
 
     async def _ask(
         self, request: web.Request, target: str, body: bytes, owner: NodeRow
-    ) -> aiohttp.ClientResponse | None:
+    ) -> aiohttp.ClientResponse | _Failure:
         headers = CIMultiDict(
             (name, value)
             for name, value in request.headers.items()
@@ -181,11 +197,10 @@ class Forwarder:
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             _log.info("node %d at %s is not reached: %s", owner.number, owner.url, error)
-            return None
+            return _Failure.NOT_REACHED
         except (aiohttp.ClientError, OSError) as error:
             _log.info("node %d at %s broke off: %s", owner.number, owner.url, error)
-            _check_repeatable(request)
-            return None
+            return _Failure.BROKE_OFF
 
     async def _answer(
         self, request: web.Request, answer: aiohttp.ClientResponse

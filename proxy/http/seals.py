@@ -57,6 +57,15 @@ def _refused(why: str) -> DragomanError:
     )
 
 
+class Misdirected(Exception):
+    """A request that another process of the cluster has sealed, and that is nothing for here: it
+    was for another process, or came `before`."""
+
+    def __init__(self, *, before: bool) -> None:
+        super().__init__()
+        self.before = before
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class SealChecker:
     """Checks seals of requests to the process `receiver`; `time` is the common clock, in Unix
@@ -75,6 +84,7 @@ class SealChecker:
 
         Raises:
             DragomanError: there is none, or it does not hold for this request.
+            Misdirected: it holds, for another process, or once and no more.
         """
         if given is None:
             raise _refused(f"the request has no `{HEADER}`: use the public address")
@@ -88,13 +98,14 @@ class SealChecker:
             raise _refused("the request is sealed by another secret: give all of them the same")
         _, sender, receiver, at, nonce = head
         if int(receiver) != self.receiver():
-            raise _refused("the request was for another one of them")
+            # The one that had this address before.
+            raise Misdirected(before=False)
         now = self.time()
         if abs(now - float(at)) > SECONDS:
             raise _refused("the request was sealed too long ago")
         while self._seen and next(iter(self._seen.values())) < now:
             self._seen.popitem(last=False)
         if nonce in self._seen:
-            raise _refused("the request was received before")
+            raise Misdirected(before=True)
         self._seen[nonce] = now + 2 * SECONDS
         return int(sender)

@@ -76,6 +76,11 @@ class PostgresServer:
         )
 
     @property
+    def pid(self) -> int:
+        """The process whose children serve its connections."""
+        return int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
+
+    @property
     def _data(self) -> Path:
         return self.folder / "data"
 
