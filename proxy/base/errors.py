@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from adapters.model.stored import SchemaMismatch, StoredByNewer
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -66,6 +67,14 @@ class JournalUnavailable(JournalError):
     stored."""
 
     SHOWN = "Nothing can be stored or read now; try again later."
+    RETRY_SECONDS = 2
+    """When to try again, where the error does not say it."""
+
+    def __init__(
+        self, whole: str, *, details: dict[str, Any] | None = None, shown: str | None = None
+    ) -> None:
+        details = {"retry_after": self.RETRY_SECONDS, **(details or {})}
+        super().__init__(whole, details=details, shown=shown)
 
 
 class JournalCorrupt(JournalError):

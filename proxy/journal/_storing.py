@@ -20,12 +20,12 @@ class StorageState:
         self._tried = 0.0
         self.trouble: str | None = None
 
-    def failed(self, error: JournalError) -> None:
-        """Hear of a write that failed."""
+    def failed(self, error: JournalError, *, writes: int = 1) -> None:
+        """Hear of a write that failed, or with `writes=0` that any would."""
         if not isinstance(error, JournalUnavailable):
             # Its own fault: others are stored.
             return
-        self._failed += 1
+        self._failed += writes
         if self.trouble is None:
             self.trouble = error.whole
             self._since = time.monotonic()

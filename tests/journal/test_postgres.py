@@ -4,6 +4,7 @@ servers that cannot keep a journal."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 import subprocess
@@ -163,6 +164,33 @@ async def test_a_server_that_stays_away_refuses_what_waits_and_goes_on_when_it_i
             )
             seq = len(entries) + 1
             assert await store(made, Write(key, seq, 1, line(seq))) is None
+        await made.aclose()
+
+
+async def test_one_that_has_nothing_to_store_notices_that_the_server_is_away_and_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_writer, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("proxy.journal.postgres.journal.PATIENCE_SECONDS", 0.2)
+    with postgres_server() as server:
+        made = PostgresJournal(server.url("postgres"))
+        await made.open()
+        await asyncio.to_thread(server.stop, "immediate")
+        async with asyncio.timeout(SOON_S):
+            while await made.trouble() is None:  # noqa: ASYNC110 - it tells of no event
+                await asyncio.sleep(0.05)
+        with pytest.raises(JournalUnavailable) as refused:
+            await made.sessions()
+        assert refused.value.details == {"retry_after": 2}
+        await asyncio.to_thread(server.start)
+        # Nobody stores anything, and questions are answered all the same.
+        async with asyncio.timeout(SOON_S):
+            while True:
+                with contextlib.suppress(JournalUnavailable):
+                    assert await made.sessions() == []
+                    break
+            while await made.trouble() is not None:  # noqa: ASYNC110 - it tells of no event
+                await asyncio.sleep(0.05)
         await made.aclose()
 
 

@@ -87,6 +87,10 @@ _ATTEMPTS = 5
 _IN_THE_WAY = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
+async def _nothing(connection: Connection) -> None:
+    """Do no more than what each transaction does."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WriterJob:
     """Something else to do in a transaction of its own, in order with the writes."""
@@ -139,6 +143,7 @@ class PostgresWriter:
         self._task: asyncio.Task[None] | None = None
         self._tails: collections.OrderedDict[int, Tail] = collections.OrderedDict()
         self._away_since: float | None = None
+        self._refusal: JournalError | None = None
         self._began = 0.0
         self._alone = True
         self._frames: list[FrameBatch] = []
@@ -207,6 +212,16 @@ class PostgresWriter:
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.put(WriterJob(run, future))
 
+    def check(self) -> None:
+        """Find out whether the server is there, where nothing else that is to be done tells it."""
+        if self.connected.is_set() and not self._queue:
+            self.post(_nothing)
+
+    @property
+    def refusal(self) -> JournalError | None:
+        """Return why all is refused now: the server is away for longer than anybody waits."""
+        return self._refusal
+
     async def flush(self) -> None:
         """Store the frames and sums that wait to be stored later.
 
@@ -239,6 +254,21 @@ class PostgresWriter:
                 return
             elif self._later_due is not None and time.monotonic() >= self._later_due:
                 await self._store_some_later()
+            elif self._is_away:
+                await self._come_back()
+
+    @property
+    def _is_away(self) -> bool:
+        return self._away_since is not None and self._failure is None
+
+    async def _come_back(self) -> None:
+        """Try to connect again: those who ask wait for that, and may have nothing to store."""
+        try:
+            await self._connect_again()
+        except Fenced as error:
+            self._fail(error)
+        except JournalError:
+            return
 
     async def _wait(self) -> None:
         """Wait until there is something to do, and for others to join it."""
@@ -247,6 +277,8 @@ class PostgresWriter:
             wait = None
             if self._later_due is not None:
                 wait = max(self._later_due - time.monotonic(), 0)
+            if self._is_away:
+                wait = RETRY_SECONDS if wait is None else min(wait, RETRY_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._news.wait()
@@ -379,6 +411,7 @@ class PostgresWriter:
                     raise
                 away = time.monotonic() - (self._away_since or 0.0)
                 if away > PATIENCE_SECONDS or self._stopping:
+                    self._refusal = error
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
         return connection
@@ -419,7 +452,7 @@ class PostgresWriter:
             *(self._database.shown, time.monotonic() - (self._away_since or 0.0)),
             extra={"kind": "journal_connected"},
         )
-        self._away_since = None
+        self._away_since = self._refusal = None
         self.connected.set()
 
     async def _was_stored(self, batch: Sequence[Write]) -> bool:

@@ -205,7 +205,8 @@ class PostgresJournal(Journal):
                 return
             except DATABASE_ERRORS:
                 # The writer tells of it, and begins anew once it is back.
-                continue
+                if self._writer is not None:
+                    self._writer.check()
 
     @contextlib.asynccontextmanager
     async def _acquired(self) -> Any:
@@ -278,6 +279,9 @@ class PostgresJournal(Journal):
     async def trouble(self) -> str | None:
         """Return why nothing can be stored, None where it can. While nothing is to be stored, it is
         tried now and then."""
+        refusal = None if self._writer is None else self._writer.refusal
+        if refusal is not None and self._storing.trouble is None:
+            self._storing.failed(refusal, writes=0)
         if self._storing.is_due():
             await self._try()
         return self._storing.trouble
