@@ -82,7 +82,7 @@ wheel: $(INSTALLED) ## build sdists and wheels of what is here into dist/: Drago
 release: $(INSTALLED) ## build sdists and wheels of a release into dist/; it uploads nothing
 	@$(PY) -m tests.release
 
-deploy-steps: $(INSTALLED) ## follow docs/deploy.md (uses the package index, caddy, nginx, postgresql, systemd-analyze)
+deploy-steps: $(INSTALLED) ## follow docs/deploy.md (uses the package index, caddy, nginx, pgbouncer, postgresql, systemd-analyze)
 	@$(PY) -m pytest -q -m deploy tests/test_deploy.py tests/test_proxies.py tests/cluster
 
 coverage: $(INSTALLED) ## the tests again, with the lines and branches that none of them reaches

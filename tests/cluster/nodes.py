@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from tests.support.dragoman import BACKEND_KEY
@@ -24,7 +24,14 @@ class ClusterNode:
     """`dragoman serve` as one process of a cluster; `url` is its public address."""
 
     def __init__(
-        self, folder: Path, number: int, journal: str, engine: str, backends: Sequence[str]
+        self,
+        folder: Path,
+        number: int,
+        journal: str,
+        engine: str,
+        backends: Sequence[str],
+        *,
+        pooled: bool = False,
     ) -> None:
         self.number = number
         self.port, self.internal = free_port(), free_port()
@@ -38,6 +45,7 @@ class ClusterNode:
             listen = "{HOST}:{self.port}"
             [journal]
             url = "{journal}"
+            pooled = {str(pooled).lower()}
             [cluster]
             listen = "{HOST}:{self.internal}"
             advertise = "http://{HOST}:{self.internal}"
@@ -130,11 +138,14 @@ async def cluster(
     *,
     backends: Sequence[str] = ("engine",),
     key: str | None = None,
+    through: Callable[[str], str] | None = None,
 ) -> AsyncIterator[list[ClusterNode]]:
-    """Run so many nodes; each of their backends is the Engine. With `key` they want that."""
-    journal = postgres.url(postgres.new_database())
+    """Run so many nodes; each of their backends is the Engine. With `key` they want that. `through`
+    returns the URL of a database behind a pooler."""
+    journal = (through or postgres.url)(postgres.new_database())
     nodes = [
-        ClusterNode(folder, number, journal, engine, backends) for number in range(1, count + 1)
+        ClusterNode(folder, number, journal, engine, backends, pooled=through is not None)
+        for number in range(1, count + 1)
     ]
     try:
         for node in nodes:

@@ -173,7 +173,12 @@ class Database:
                 why = "PostgreSQL is starting or stopping; it goes on by itself"
             case asyncpg.CrashShutdownError():
                 why = "PostgreSQL has crashed and starts again; it goes on by itself"
-            case asyncpg.InvalidSQLStatementNameError() | asyncpg.DuplicatePreparedStatementError():
+            case (
+                asyncpg.InvalidSQLStatementNameError()
+                | asyncpg.DuplicatePreparedStatementError()
+                # A pooler takes few settings of a connection.
+                | asyncpg.ProtocolViolationError()
+            ) if not self.pooled:
                 why = (
                     "it is behind a pooler that gives out connections by the transaction; set "
                     "`pooled = true` in `[journal]`"
