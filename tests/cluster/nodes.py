@@ -21,7 +21,8 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 
 class ClusterNode:
-    """`dragoman serve` as one process of a cluster; `url` is its public address."""
+    """`dragoman serve` as one process of a cluster; `url` is its public address,
+    `environment` what its next start has besides."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class ClusterNode:
         self.url = f"http://{HOST}:{self.port}"
         self.database = journal.rpartition("/")[2]
         self.log = folder / f"node-{number}.log"
+        self.environment: dict[str, str] = {}
         self._config = folder / f"node-{number}.toml"
         self._config.write_text(
             f"""
@@ -90,6 +92,7 @@ class ClusterNode:
                     **os.environ,
                     "E2E_ENGINE_KEY": BACKEND_KEY,
                     "CLUSTER_SECRET": SECRET,
+                    **self.environment,
                 },
             )
         assert self._process.stdout is not None

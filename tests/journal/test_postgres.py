@@ -403,6 +403,35 @@ async def test_a_database_that_cannot_be_written_is_refused(
         await PostgresJournal(url).open()
 
 
+async def test_a_hot_standby_is_refused_and_read_and_the_primary_is_found_beside_it(
+    postgres: PostgresServer, database: str, made: PostgresJournal
+) -> None:
+    await create(made)
+    await made.aclose()
+    with postgres_server(primary=postgres) as standby:
+        for name in (database, "template1"):
+            # One that has a journal, and one that has none.
+            with pytest.raises(JournalUnavailable, match=r"it is a standby.*name the primary"):
+                await PostgresJournal(standby.url(name)).open()
+        reader = PostgresJournal(standby.url(database), read_only=True)
+        await reader.open()
+        assert [row.id for row in await reader.sessions()] == ["s1"]
+        await reader.aclose()
+        both = standby.url(database).replace("/test", f",127.0.0.1:{postgres.port}/test")
+        either = PostgresJournal(f"{both}?target_session_attrs=read-write")
+        await either.open()
+        key = (await either.session("s1")).key
+        assert await store(either, Write(key, 2, 1, line(2))) is None
+        await either.aclose()
+        text = "SELECT max(first) FROM dragoman.events"
+        await until(lambda: standby.query(database, text) == ["2"])
+        await asyncio.to_thread(standby.promote)
+        promoted = PostgresJournal(standby.url(database))
+        await promoted.open()
+        assert await store(promoted, Write(key, 3, 1, line(3))) is None
+        await promoted.aclose()
+
+
 async def test_what_cannot_be_reached_or_does_not_exist_says_the_way_out(
     postgres: PostgresServer,
 ) -> None:

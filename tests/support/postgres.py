@@ -75,6 +75,18 @@ class PostgresServer:
             *("--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"),
         )
 
+    def follow(self, primary: PostgresServer) -> None:
+        """Make the files of a hot standby of a server that runs, in the place of `make`."""
+        self._run(
+            program("pg_basebackup"),
+            *("--dbname", primary.url("postgres"), "--pgdata", str(self._data)),
+            *("--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream"),
+        )
+
+    def promote(self) -> None:
+        """Make a primary of a standby."""
+        self._control("--wait", "--timeout=300", "promote")
+
     @property
     def pid(self) -> int:
         """The process whose children serve its connections."""
@@ -150,13 +162,16 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """Run a server in a temporary folder."""
+def postgres_server(primary: PostgresServer | None = None) -> Iterator[PostgresServer]:
+    """Run a server in a temporary folder, or a hot standby of `primary`."""
     # Its sockets have short names only in a short folder, which another user may enter.
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     server = PostgresServer(folder)
     try:
-        server.make()
+        if primary is None:
+            server.make()
+        else:
+            server.follow(primary)
         server.start()
         try:
             yield server
