@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from proxy.cli import main
 from proxy.config.settings import ServerSettings, Settings, load_settings
@@ -130,6 +131,34 @@ def test_the_container_is_started_as_its_image_wants(tmp_path: Path) -> None:
     demo = shlex.split(block("sh", "dragoman demo"))
     assert options["-p"][0] in demo
     assert demo[demo.index("demo") :] == ["demo", "--host", "0.0.0.0", "--port", port]
+
+
+def test_the_composed_processes_reach_each_other_and_the_balancer_all_of_them(
+    tmp_path: Path,
+) -> None:
+    composed = yaml.safe_load(block("yaml"))
+    services = composed["services"]
+    nodes = {name: one for name, one in services.items() if one["image"] == "dragoman"}
+    port = FINAL.last("EXPOSE")
+    assert f"reverse_proxy {' '.join(f'{name}:{port}' for name in nodes)} {{" in PAGE
+    (cluster,) = (text for text in PAGE.split("```\n") if text.startswith("[cluster]"))
+    for name, node in nodes.items():
+        file = tmp_path / "dragoman.toml"
+        file.write_text(replaced(block("toml"), ("PUT THE HASH HERE", "0" * 64)) + cluster)
+        secrets = {"ENGINE_KEY": "x", "CLUSTER_SECRET": "x" * 32}
+        loaded = load_settings(file, {**secrets, **node["environment"]})
+        assert loaded.cluster is not None
+        inside = loaded.cluster.listen.rpartition(":")[2]
+        assert loaded.cluster.advertise == f"http://{name}:{inside}"
+        assert loaded.server.listen == f"0.0.0.0:{port}"
+        # The database is that of the image, for its user.
+        (database,) = node["depends_on"]
+        user = services[database]["environment"]["POSTGRES_USER"]
+        assert loaded.journal.url == f"postgresql://{user}@{database}/{user}"
+        assert node["volumes"] == [f"./dragoman.toml:{FINAL.last('WORKDIR')}/dragoman.toml:ro"]
+        assert float(node["stop_grace_period"].rstrip("s")) > ServerSettings().shutdown_seconds
+    used = {volume.split(":")[0] for one in services.values() for volume in one["volumes"]}
+    assert set(composed["volumes"]) == {name for name in used if not name.startswith(".")}
 
 
 @pytest.mark.deploy

@@ -164,6 +164,23 @@ def nginx(folder: Path, text: str, ports: tuple[int, int], upstream: str) -> lis
     return ["nginx", "-e", "stderr", "-c", str(folder / "nginx.conf")]
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Return the variables of a proxy that keeps everything in a folder."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "XDG_DATA_HOME": str(folder / "data"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+    }
+
+
+def authority(name: str, folder: Path) -> Path:
+    """Return the certificate that a client of a proxy believes."""
+    if name == "caddy":
+        return folder / "data/caddy/pki/authorities/local/root.crt"
+    return folder / "cert.pem"
+
+
 @contextlib.asynccontextmanager
 async def front(
     name: str, folder: Path, *, hurry: bool = False, **tables: Any
@@ -171,7 +188,7 @@ async def front(
     """Start a Dragoman and a reverse proxy in front of it, by the page's file."""
     program = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
     assert program, f"{name} is not installed: `make deploy-steps` needs Debian's package"
-    text = block("caddyfile" if name == "caddy" else "nginx")
+    text = block("caddyfile", "request_body") if name == "caddy" else block("nginx", "limit_conn")
     ports = free_port(), free_port()
     tables = {"keys": (key_of("a"),), **tables}
     # The limits of time are the proxy's here, which are real.
@@ -179,24 +196,13 @@ async def front(
         upstream = dragoman.url.removeprefix("http://")
         write = caddy if name == "caddy" else nginx
         _, *arguments = write(folder, hurried(text) if hurry else text, ports, upstream)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "XDG_DATA_HOME": str(folder / "data"),
-            "XDG_CONFIG_HOME": str(folder / "config"),
-        }
         log = folder / "log"
         with log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
-                program, *arguments, env=environment, cwd=folder, stdout=out, stderr=out
+                program, *arguments, env=environment(folder), cwd=folder, stdout=out, stderr=out
             )
         try:
-            authority = (
-                folder / "data/caddy/pki/authorities/local/root.crt"
-                if name == "caddy"
-                else folder / "cert.pem"
-            )
-            tls = await until_it_answers(process, authority, ports[1], log)
+            tls = await until_it_answers(process, authority(name, folder), ports[1], log)
             connector = aiohttp.TCPConnector(limit=0, ssl=tls, resolver=AtHome())
             async with aiohttp.ClientSession(connector=connector) as http:
                 yield Front(http, tls, ports[1], ports[0], dragoman)

@@ -1,5 +1,5 @@
-"""Three processes behind nginx, which gives each request to the next one: docs/deploy.md, *Many
-processes*. The strict eve client notices nothing but that a stream breaks off.
+"""Three processes behind nginx or Caddy, which give each request to the next one: docs/deploy.md,
+*Many processes*. The strict eve client notices nothing but that a stream breaks off.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -23,37 +24,71 @@ from tests.support.keys import credential
 from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
 from tests.support.running import Running
-from tests.test_proxies import AtHome, nginx, until_it_answers
+from tests.test_proxies import (
+    PROXIES,
+    AtHome,
+    authority,
+    caddy,
+    environment,
+    nginx,
+    until_it_answers,
+)
 
 pytestmark = pytest.mark.deploy
 
 Run = Start[Running]
 
 
-@contextlib.asynccontextmanager
-async def balanced(
-    folder: Path, nodes: Sequence[ClusterNode]
-) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
-    """Run nginx with the page's file before nodes; gives its URL and how its clients trust it."""
-    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    assert program, "nginx is not installed: `make deploy-steps` needs Debian's package"
-    servers = [f"{node.url.removeprefix('http://')};" for node in nodes]
+NODES = "one.example:8787 two.example:8787 three.example:8787"
+
+
+def nginx_text() -> str:
+    """The page's files for nginx; `UPSTREAM` stands for the nodes."""
+    servers = " ".join(f"server {node};" for node in NODES.split())
+    balancer = replaced(block("nginx", "upstream dragoman"), (servers, f"server {UPSTREAM}"))
     text = replaced(
-        block("nginx"),
+        block("nginx", "limit_conn"),
         (f"//{UPSTREAM}", "//dragoman"),
         # The strict client wants to see a header that nginx takes for itself.
         ("proxy_buffering off;", "proxy_buffering off; proxy_pass_header X-Accel-Buffering;"),
     )
-    text = f"upstream dragoman {{ server {UPSTREAM} }}\n{text}"
+    return f"{balancer}{text}"
+
+
+def caddy_text() -> str:
+    """The same for Caddy."""
+    balancer = replaced(block("caddyfile", "lb_policy"), (NODES, UPSTREAM))
+    text, count = re.subn(
+        r"^\treverse_proxy .*?^\t}\n",
+        balancer,
+        block("caddyfile", "request_body"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    assert count == 1
+    return text
+
+
+@contextlib.asynccontextmanager
+async def balanced(
+    name: str, folder: Path, nodes: Sequence[ClusterNode]
+) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
+    """Run a proxy with the page's file before nodes; gives its URL and how its clients trust it."""
+    program = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+    assert program, f"{name} is not installed: `make deploy-steps` needs Debian's package"
+    hosts = [node.url.removeprefix("http://") for node in nodes]
     ports = free_port(), free_port()
-    _, *arguments = nginx(folder, text, ports, " server ".join(servers))
-    log = folder / "nginx.log"
+    if name == "caddy":
+        _, *arguments = caddy(folder, caddy_text(), ports, " ".join(hosts))
+    else:
+        servers = " server ".join(f"{host};" for host in hosts)
+        _, *arguments = nginx(folder, nginx_text(), ports, servers)
+    log = folder / "proxy.log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            program, *arguments, cwd=folder, stdout=out, stderr=out
+            program, *arguments, env=environment(folder), cwd=folder, stdout=out, stderr=out
         )
     try:
-        tls = await until_it_answers(process, folder / "cert.pem", ports[1], log)
+        tls = await until_it_answers(process, authority(name, folder), ports[1], log)
         yield f"https://{HOST}:{ports[1]}", tls
     finally:
         if process.returncode is None:
@@ -82,13 +117,14 @@ def owner(
     return found
 
 
-async def test_a_client_behind_nginx_notices_nothing_but_a_reconnect(
-    run: Run, postgres: PostgresServer, tmp_path: Path
+@pytest.mark.parametrize("name", PROXIES)
+async def test_a_client_behind_a_balancer_notices_nothing_but_a_reconnect(
+    run: Run, postgres: PostgresServer, tmp_path: Path, name: str
 ) -> None:
     running = await run(engine={"pace": 0.1})
     async with (
         cluster(tmp_path, postgres, running.engine_url, 3, key="a") as nodes,
-        balanced(tmp_path, nodes) as (url, tls),
+        balanced(name, tmp_path, nodes) as (url, tls),
     ):
         connector = aiohttp.TCPConnector(force_close=True, ssl=tls, resolver=AtHome())
         async with aiohttp.ClientSession(connector=connector) as http:

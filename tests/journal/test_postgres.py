@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from proxy.base.rows import StoredSnapshot
 from proxy.journal import open_journal
 from proxy.journal.base import Journal, Write
 from proxy.journal.postgres import PostgresJournal, _changes, _database, _node, _writer
+from tests.deployed import block, replaced
 from tests.journal.conftest import begin, create, joined, line, lines, store
 from tests.journal.test_sqlite import acknowledge
 from tests.support.postgres import PostgresServer, free_port, postgres_server
@@ -645,6 +647,42 @@ async def test_what_was_acknowledged_survives_kill_9(
             assert position == (b"%d" % session.last_seq if session.last_seq > 1 else None)
         await journal.aclose()
     assert len(acknowledged) == 5
+
+
+async def test_a_dump_of_a_running_journal_is_one_moment_of_it_and_opens_where_it_is_restored(
+    postgres: PostgresServer, database: str, made: PostgresJournal, tmp_path: Path
+) -> None:
+    session = await create(made, "with-a-file")
+    blob = await made.put_blob(b"a file")
+    assert await store(made, Write(session.key, 2, 1, line(2), blobs=[blob])) is None
+    appender = Appender(made, [(await create(made, f"s{n}")).key for n in range(3)])
+    await until(lambda: sum(appender.stored.values()) > 50)
+    before = dict(appender.stored)
+    copied = f"{database}_copied"
+    variables = {"PGHOST": "127.0.0.1", "PGPORT": str(postgres.port), "PGUSER": "dragoman"}
+    dump = replaced(block("sh", "pg_dump"), (".dump dragoman\n", f".dump {database}\n"))
+    for script in (dump, replaced(block("sh", "pg_restore"), ("restored", copied))):
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-eu", "-c", script), cwd=tmp_path, env={**os.environ, **variables}
+        )
+        assert await process.wait() == 0
+    await appender.stop()
+    opened = PostgresJournal(postgres.url(copied))
+    await opened.open()
+    ids = ["s0", "s1", "s2", "with-a-file"]
+    assert sorted(row.id for row in await opened.sessions()) == ids
+    assert joined(await opened.read(session.key)) == [line(1), line(2)]
+    assert await opened.blob(blob) == b"a file"
+    assert await opened.blobs(session.key) == [(blob, 6)]
+    for key, stored in before.items():
+        entries = joined(await opened.read(key, limit_bytes=1 << 30))
+        assert stored <= len(entries) <= appender.stored[key]
+        await check_logs(opened, {key: len(entries)})
+        # It goes on there, under numbers that were not given out.
+        seq = len(entries) + 1
+        assert await store(opened, Write(key, seq, 1, line(seq))) is None
+    assert (await create(opened, "new")).key > max(before)
+    await opened.aclose()
 
 
 async def test_sums_that_a_crash_left_behind_are_brought_up_by_the_next_start(
