@@ -11,6 +11,7 @@ on how a dialect is spoken upstream. Snapshots and rings are small, so that a sh
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import dataclasses
@@ -18,7 +19,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -50,11 +51,13 @@ from proxy.base.clock import ManualClock, SeededIds
 from proxy.base.errors import (
     CursorExpired,
     InteractionConflict,
+    JournalError,
     SessionExpired,
     SessionNotFound,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from proxy.base.rows import StoredSnapshot
 from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings, Settings
 from proxy.fanout import hub
@@ -63,6 +66,8 @@ from proxy.fanout.streams import StreamPlan, write_stream
 from proxy.journal._changes import Transaction
 from proxy.journal._writer import Job
 from proxy.journal.base import Write
+from proxy.journal.postgres import PostgresJournal
+from proxy.journal.postgres._database import Connection
 from proxy.journal.sqlite import SqliteJournal
 from proxy.session import Session, snapshots
 from proxy.sessions.backends import Backends
@@ -70,6 +75,7 @@ from proxy.sessions.cache import QUIET_SECONDS
 from proxy.sessions.retention_limits import RetentionLimits
 from proxy.sessions.sessions import Sessions
 from proxy.upstream.client import Load, Take
+from tests.support.journals import ON_POSTGRES, journal_url, release_databases
 from tests.test_hub import Wire
 from tests.wire import served
 
@@ -79,6 +85,9 @@ MOST = 3
 """Sessions at a time: few, so that rules meet on them."""
 
 PLAN = StreamPlan(heartbeat=None, heartbeat_seconds=3600.0, write_timeout=3600.0)
+
+EXAMPLES = 20 if ON_POSTGRES else 40
+"""How many orders are tried; a database is slower than a file."""
 
 ROUNDS = 3_000
 """Looks until what does not come to rest is a failure; a rest takes ten or so."""
@@ -383,60 +392,20 @@ class PlainSessions(Sessions):
 T = TypeVar("T")
 
 
-class Crashing(SqliteJournal):
-    """A journal that loses everything after its k-th write, and counts what is being read. Its
-    index is written early."""
+class Crash(abc.ABC):
+    """What makes a journal lose everything after its k-th write, and counts what is being read.
+
+    Whatever it does is over before the loop goes on: so an example is the same each time.
+    """
 
     crashed: asyncio.Event
     left: int | None
     confirmed: bool
     busy: int
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, index_rows=5, window_ms=0, synced=False)
-        self.arm(None)
-        self.watched()
-        self.settled = threading.Semaphore(0)
-
-    async def open(self) -> None:
-        """Open it, and let each item be waited for."""
-        await super().open()
-        writer = self._writer
-        assert writer is not None
-        tell = writer._tell
-
-        def counted(callback: Callable[..., None], *arguments: Any) -> None:
-            tell(callback, *arguments)
-            if callback == self._settle:
-                self.settled.release(len(arguments[0]))
-
-        writer._tell = counted  # type: ignore[method-assign]
-
-    # The threads do one thing at a time, and the loop stands meanwhile: so an example is the same
-    # each time.
-
-    async def _job(self, run: Callable[[Transaction], T]) -> T:
-        if self._writer is None or not self._is_open:
-            raise self._refusal()
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._writer.put(Job(run, future))
-        self.settled.acquire()
-        return await future
-
-    async def _ask(self, question: Callable[[apsw.Connection], T]) -> T:
-        if not self._is_open:
-            raise self._refusal()
-        connection = self._readers.get()
-        try:
-            return question(connection)
-        finally:
-            self._readers.put(connection)
-
-    def _store(self, write: Write) -> None:
-        is_open = self._is_open
-        super().submit(write)
-        if is_open:
-            self.settled.acquire()
+    @abc.abstractmethod
+    def store(self, write: Write) -> None:
+        """Store a write, and wait for that; `write.done` is then to be called by the loop."""
 
     def arm(self, writes: int | None, *, confirmed: bool = True) -> None:
         """Let that many writes through; nobody hears of the last one unless `confirmed`."""
@@ -473,7 +442,118 @@ class Crashing(SqliteJournal):
             if self.left == 0 and not self.confirmed:
                 write.done = None
                 self.crashed.set()
-        self._store(write)
+        self.store(write)
+
+
+class CrashingFile(Crash, SqliteJournal):
+    """Such a journal in a file, whose index is written early and whose threads are waited for."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, index_rows=5, window_ms=0, synced=False)
+        self.arm(None)
+        self.watched()
+        self.settled = threading.Semaphore(0)
+
+    async def open(self) -> None:
+        """Open it, and let each item be waited for."""
+        await super().open()
+        writer = self._writer
+        assert writer is not None
+        tell = writer._tell
+
+        def counted(callback: Callable[..., None], *arguments: Any) -> None:
+            tell(callback, *arguments)
+            if callback == self._settle:
+                self.settled.release(len(arguments[0]))
+
+        writer._tell = counted  # type: ignore[method-assign]
+
+    async def _job(self, run: Callable[[Transaction], T]) -> T:
+        if self._writer is None or not self._is_open:
+            raise self._refusal()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._writer.put(Job(run, future))
+        self.settled.acquire()
+        return await future
+
+    async def _ask(self, question: Callable[[apsw.Connection], T]) -> T:
+        if not self._is_open:
+            raise self._refusal()
+        connection = self._readers.get()
+        try:
+            return question(connection)
+        finally:
+            self._readers.put(connection)
+
+    def store(self, write: Write) -> None:
+        is_open = self._is_open
+        SqliteJournal.submit(self, write)
+        if is_open:
+            self.settled.acquire()
+
+
+class CrashingDatabase(Crash, PostgresJournal):
+    """Such a journal in a database, on a loop of its own in a thread, which is waited for."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, window_ms=0, frames=False)
+        self.arm(None)
+        self.watched()
+        self.own = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.own.run_forever, daemon=True)
+
+    async def _apart(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on the journal's own loop; any other stands meanwhile."""
+        if asyncio.get_running_loop() is self.own:
+            return await work
+        return asyncio.run_coroutine_threadsafe(work, self.own).result()
+
+    async def open(self) -> None:
+        self.thread.start()
+        await self._apart(super().open())
+
+    async def aclose(self) -> None:
+        if not self._is_open:
+            return
+        await self._apart(super().aclose())
+        await self._apart(self.own.shutdown_default_executor())
+        self.own.call_soon_threadsafe(self.own.stop)
+        self.thread.join()
+        self.own.close()
+
+    async def _job(
+        self, run: Callable[[Connection], Awaitable[T]], *, forget: int | None = None
+    ) -> T:
+        return await self._apart(super()._job(run, forget=forget))
+
+    async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        return await self._apart(super()._ask(question))
+
+    async def _flush(self) -> None:
+        await self._apart(super()._flush())
+
+    def add_snapshot(self, session: int, snapshot: StoredSnapshot) -> None:
+        if self._is_open:
+            self.own.call_soon_threadsafe(super().add_snapshot, session, snapshot)
+
+    def store(self, write: Write) -> None:
+        if not self._is_open:
+            PostgresJournal.submit(self, write)
+            return
+        done = write.done
+
+        async def stored() -> JournalError | None:
+            heard: asyncio.Future[JournalError | None] = self.own.create_future()
+            write.done = heard.set_result
+            PostgresJournal.submit(self, write)
+            return await heard
+
+        error = asyncio.run_coroutine_threadsafe(stored(), self.own).result()
+        if done is not None:
+            asyncio.get_running_loop().call_soon(done, error)
+
+
+Crashing = CrashingFile | CrashingDatabase
 
 
 # The model.
@@ -566,10 +646,18 @@ class SessionMachine(RuleBasedStateMachine):
     @initialize(dialects=st.lists(st.sampled_from(FACES), min_size=1, max_size=2))
     def begin(self, dialects: list[str]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sessions-"))
-        self.journal = Crashing(self.folder / "journal.db")
+        self.journal = self.made_journal()
         self.run(self.start())
         for dialect in dialects:
             self.run(self.made(dialect))
+
+    def made_journal(self) -> Crashing:
+        """Return a journal on what is stored."""
+        assert self.folder is not None
+        path = self.folder / "journal.db"
+        if ON_POSTGRES:
+            return CrashingDatabase(journal_url(f"sqlite:///{path}"))
+        return CrashingFile(path)
 
     def teardown(self) -> None:
         try:
@@ -582,6 +670,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.patch.undo()
             if self.folder is not None:
                 shutil.rmtree(self.folder)
+            release_databases()
 
     # Start, stop, rest.
 
@@ -612,8 +701,7 @@ class SessionMachine(RuleBasedStateMachine):
     async def restart(self) -> None:
         await self.look()
         await self.stop()
-        assert self.folder is not None
-        self.journal = Crashing(self.folder / "journal.db")
+        self.journal = self.made_journal()
         await self.start()
         for model in self.models:
             # What was stored is what it was.
@@ -1163,7 +1251,7 @@ class SessionMachine(RuleBasedStateMachine):
 _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 
 SessionMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=50, deadline=None, suppress_health_check=_CHECKS
+    max_examples=EXAMPLES, stateful_step_count=50, deadline=None, suppress_health_check=_CHECKS
 )
 
 test_sessions_are_what_the_model_is = SessionMachine.TestCase
