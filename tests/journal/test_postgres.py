@@ -540,6 +540,9 @@ async def test_texts_may_have_any_character(made: PostgresJournal) -> None:
     assert (await made.legs(row.key))[0].native_id == name
     assert await made.is_named("b", name)
     assert [found.title for found in await made.sessions(owner="me\0", named=name)] == [name]
+    for question in ({"route": "\0"}, {"backend": "\0"}, {"came_from": "\0"}, {"named": "\0"}):
+        assert await made.sessions(**question) == []
+    assert await made.oldest(backend="\0") == []
 
 
 async def test_keys_rise_and_no_two_nodes_make_the_same(

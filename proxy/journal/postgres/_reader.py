@@ -52,10 +52,10 @@ class _Conditions:
         self.values: list[Any] = []
 
     def add(self, text: str, *values: Any) -> None:
-        """Add a condition; `{}` stands for each of the values."""
+        """Add a condition; `{}` stands for each of the values, texts as people write them."""
         places = range(len(self.values) + 1, len(self.values) + len(values) + 1)
         self._texts.append(text.format(*(f"${place}" for place in places)))
-        self.values += values
+        self.values += (plain(value) if isinstance(value, str) else value for value in values)
 
     def __str__(self) -> str:
         return f"WHERE {' AND '.join(self._texts)}" if self._texts else ""
@@ -112,7 +112,7 @@ async def read_sessions(
     """Return sessions that fit all the conditions, newest first, or with `after` oldest first."""
     where = _Conditions()
     for text, value in (
-        ("owner = {}", None if owner is None else plain(owner)),
+        ("owner = {}", owner),
         ("route = {}", route),
         (_BACKEND.format("") + " = {}", backend),
         (_BACKEND.format(" OFFSET 1") + " = {}", came_from),
@@ -129,7 +129,6 @@ async def read_sessions(
             *(changed, changed),
         )
     if named is not None:
-        named = plain(named)
         # The beginning of an id, up to what sorts after all that follows it.
         begin = named if named.startswith(MINTED) else MINTED + named
         ends = f"{begin}\x7f" if len(begin) >= len(MINTED) + SHORTEST else begin
@@ -180,7 +179,7 @@ async def read_oldest(
     for text, value in (
         ("updated_at < {}", before),
         (_BACKEND.format("") + " = {}", backend),
-        ("owner = {}", None if owner is None else plain(owner)),
+        ("owner = {}", owner),
     ):
         if value is not None:
             where.add(text, value)
