@@ -13,8 +13,6 @@ from collections.abc import Generator
 
 import pytest
 
-os.environ["TEST_JOURNAL"] = "postgres"  # before the helpers are imported
-
 SUITES = (
     "tests/agui/test_face.py",
     "tests/faces/engine/test_names.py",
@@ -23,27 +21,70 @@ SUITES = (
     "tests/server/test_restart.py",
     "tests/server/test_stop.py",
     "tests/server/test_storm.py",
+    "tests/test_stateful_session.py",
 )
 """Files and folders that `make postgres` plays."""
 
 MORE = (
     "tests/aisdk/test_face.py",
+    "tests/backends/",
+    "tests/control/",
     "tests/faces/",
+    "tests/faults/",
+    "tests/migration/",
+    "tests/kept/",
+    "tests/pairs/",
+    "tests/server/",
 )
 """What it plays besides with `ALL=1`."""
 
-FILES_ONLY: dict[str, str] = {}
+_PATH = "a command, or the journal it opens, is given the path of a file"
+_WORDS = "a file has no deleted word left, PostgreSQL has it until it vacuums"
+
+FILES_ONLY: dict[str, str] = {
+    "tests/migration/test_page.py": "it follows a page whose server has a file",
+    "tests/server/test_backup.py": "a backup is a file, taken of a file",
+    "tests/server/test_journal_faults.py": "it breaks the file under a server",
+    "tests/server/test_operators_table.py": "it breaks the file under a server",
+    "tests/server/test_power_loss.py": "it takes a disk away between two writes of a file",
+    "tests/server/test_stored.py": "it writes what no server writes into a file",
+    "tests/server/test_archives.py::"
+    "test_a_file_is_imported_into_the_journal_of_a_server_that_is_stopped": _PATH,
+    "tests/server/test_archives.py::"
+    "test_all_sessions_of_all_owners_move_and_a_second_time_changes_nothing": _PATH,
+    "tests/server/test_archives.py::"
+    "test_what_is_under_way_is_not_archived_and_the_way_out_is_said": _PATH,
+    "tests/server/test_captures.py::"
+    "test_a_server_that_is_killed_leaves_a_capture_that_the_next_one_goes_on_with": _PATH,
+    "tests/server/test_migration_plan.py::test_a_journal_s_file_says_the_same": _PATH,
+    "tests/server/test_migration_plan.py::"
+    "test_a_plan_that_breaks_off_says_why_in_its_last_line": "it breaks the journal of a file",
+    "tests/server/test_retention.py::test_a_deleted_session_leaves_no_word_behind": _WORDS,
+    "tests/server/test_retention.py::"
+    "test_a_long_deleted_session_leaves_no_mark_in_any_table_compressed_or_not": _WORDS,
+    "tests/server/test_retention.py::test_when_a_deletion_is_answered_its_text_is_nowhere": _WORDS,
+}
 """Tests, files or folders that are about files, and why."""
 
 
-def _is_in(node_id: str, places: tuple[str, ...]) -> bool:
-    return any(node_id.startswith(place) for place in places)
+def is_in(node_id: str, place: str) -> bool:
+    """Tell whether a test is one that a place names: a folder, a file, or a test with any cells."""
+    if place.endswith("/"):
+        return node_id.startswith(place)
+    return node_id == place or node_id.startswith((f"{place}::", f"{place}["))
 
 
 def is_played(node_id: str, *, everything: bool) -> bool:
     """Tell whether a test that is not marked `postgres` is played on PostgreSQL."""
     places = SUITES + MORE if everything else SUITES
-    return _is_in(node_id, places) and not _is_in(node_id, tuple(FILES_ONLY))
+    named = any(is_in(node_id, place) for place in places)
+    return named and not any(is_in(node_id, place) for place in FILES_ONLY)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Tell the helpers, before they are imported."""
+    os.environ["TEST_JOURNAL"] = "postgres"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,6 +18,7 @@ from adapters.model.events import decode_event
 from adapters.model.state import LogState
 from tests.migration.support import House
 from tests.proof.process import Dragoman
+from tests.support.journals import sqlite
 from tests.support.ports import HOST, free_port
 from tests.support.waiting import SOON_S
 
@@ -45,7 +46,7 @@ class Served:
         )
         config.write_text(
             f'[server]\nlisten = "{self.url.removeprefix("http://")}"\n'
-            f'[journal]\nurl = "sqlite:///{folder}/dragoman.db"\n{tables}'
+            f'[journal]\nurl = "{sqlite(folder)}"\n{tables}'
         )
         self.dragoman = Dragoman(config, folder / "serve.log")
 

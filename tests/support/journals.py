@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import os
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+import apsw
 
 from adapters.model import events as ev
 from proxy.base.errors import JournalError
@@ -27,6 +31,7 @@ __all__ = [
     "UntoldJournal",
     "database_of",
     "journal_url",
+    "on_disk",
     "release_databases",
     "sqlite",
     "stored_entries",
@@ -163,6 +168,37 @@ class UntoldJournal(Outliving):
 def sqlite(folder: Path) -> str:
     """The URL of a journal in a folder."""
     return journal_url(f"sqlite:///{folder / 'journal.db'}")
+
+
+def on_disk(folder: Path) -> bytes:
+    """All that is stored in the journal in a folder, the compressed too."""
+    if ON_POSTGRES:
+        return b"".join(map(_unpacked, _stored_values(database_of(sqlite(folder)))))
+    files = [file.read_bytes() for file in folder.iterdir()]
+    with apsw.Connection(str(folder / "journal.db")) as connection:
+        rows = cast(
+            "list[tuple[bytes]]", connection.execute("SELECT data FROM snapshots").fetchall()
+        )
+    return b"".join([*files, *(_unpacked(data) for (data,) in rows)])
+
+
+def _stored_values(database: str) -> Iterator[bytes]:
+    """Every value of every table of a journal in PostgreSQL."""
+    tables = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'dragoman'"
+    for table in shared_server().query(database, tables):
+        for row in shared_server().query(database, f"SELECT to_json(t) FROM dragoman.{table} AS t"):
+            for value in json.loads(row).values():
+                if isinstance(value, str) and value.startswith("\\x"):
+                    yield bytes.fromhex(value[2:])
+                else:
+                    yield str(value).encode()
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        return zlib.decompress(data)
+    except zlib.error:
+        return data
 
 
 async def stored_entries(journal: Journal, session_id: str) -> list[ev.Entry]:

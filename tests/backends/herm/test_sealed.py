@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import zlib
 from pathlib import Path
-from typing import cast
 
-import apsw
 import pytest
 
 from adapters.model.base import Call
@@ -19,7 +16,7 @@ from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Expect, Refused
 from tests.support.houses import HermAndEngine
-from tests.support.journals import sqlite
+from tests.support.journals import on_disk
 from tests.support.waiting import asks, settled, stored, until
 
 SECRETS = ["correct-horse-battery", 'pa"ss\\wörd/ 1%', "line one of it\nline two of it\n"]
@@ -34,17 +31,6 @@ UNKIND = [
 def spelled(secret: str) -> list[str]:
     """How a secret may stand in a text."""
     return [secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
-
-
-def on_disk(folder: Path) -> str:
-    """All that is in the files of a journal, the compressed too."""
-    files = b"".join(file.read_bytes() for file in folder.iterdir())
-    with apsw.Connection(sqlite(folder).removeprefix("sqlite:///")) as connection:
-        rows = cast(
-            "list[tuple[bytes]]", connection.execute("SELECT data FROM snapshots").fetchall()
-        )
-        files += b"".join(zlib.decompress(data) for (data,) in rows)
-    return files.decode("latin-1")
 
 
 async def told(house: HermAndEngine, session: str) -> str:
@@ -91,7 +77,8 @@ async def test_what_a_backend_says_again_of_a_sealed_value_is_nowhere(
     seen = await told(house, session) + caplog.text + repr(turn)
     assert "[redacted]" in seen
     await house.stop()
-    files = on_disk(tmp_path)
+    files = on_disk(tmp_path).decode("latin-1")
+    assert session in files
     for spelling in spelled(secret):
         assert spelling not in seen
         assert spelling.encode().decode("latin-1") not in files
