@@ -540,8 +540,9 @@ async def test_texts_may_have_any_character(made: PostgresJournal) -> None:
     assert (await made.legs(row.key))[0].native_id == name
     assert await made.is_named("b", name)
     assert [found.title for found in await made.sessions(owner="me\0", named=name)] == [name]
-    for question in ({"route": "\0"}, {"backend": "\0"}, {"came_from": "\0"}, {"named": "\0"}):
-        assert await made.sessions(**question) == []
+    for question in ("route", "backend", "came_from", "named"):
+        about: dict[str, Any] = {question: "\0"}
+        assert await made.sessions(**about) == []
     assert await made.oldest(backend="\0") == []
 
 
