@@ -26,6 +26,7 @@ from tests.support.postgres import PostgresServer, postgres_server
 
 ROUNDS = 5
 STAGES = "stages"
+CLUSTER = "cluster"
 RESUME = "resume"
 """In a short run, else only where asked for: it writes a journal of a million events, some ten
 minutes."""
@@ -41,7 +42,11 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, help=f"rounds to run, {ROUNDS} by default")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write docs/performance.md; its part about many processes with `--only cluster`",
+    )
     parser.add_argument(
         "--dragoman",
         default=shlex.join([sys.executable, "-m", "proxy"]),
@@ -79,8 +84,10 @@ def main() -> int:
     if options.json is not None:
         options.json.write_text(json.dumps(results.as_json(), indent=1) + "\n")
     if options.write:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(report.page(results))
+        if chosen == [CLUSTER]:
+            PAGE.write_text(report.with_shared_section(PAGE.read_text(), results))
+        else:
+            PAGE.write_text(report.page(results))
         _say(f"wrote {PAGE}")
     exact = results.total("lost") == 0 and results.total("doubled") == 0
     return 0 if exact and resumed and not results.failures else 1

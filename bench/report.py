@@ -35,6 +35,7 @@ _CLUSTER = (
     (THREE_NODES, "three"),
     (FORWARDED, "two, all streams forwarded"),
 )
+_SECTION = "## Many processes"
 _BUSY = 0.9
 """Share of the load's core from which on the load, not the proxy, may have set the limit."""
 
@@ -179,6 +180,42 @@ def stage_table(results: Results) -> str:
     return "\n".join(lines)
 
 
+def shared_section(results: Results) -> str:
+    """Give the section of the page about processes that share a journal, with where and when it
+    was measured: that may be done alone."""
+    machine = results.machine
+    shared = "Not measured in this run."
+    if _SHARED in results.figures:
+        shared = f"""Measured on {machine["date"]} at commit {machine["commit"]}: {machine["cores"]}
+cores of {machine["cpu"]}, {machine["system"]}; medians of {results.rounds} rounds.
+PostgreSQL is that of Debian, with its defaults.
+
+{cluster_table(results)}
+
+{_exactness(results)}"""
+    return f"""{_SECTION}
+
+100 streams, 30 events per second each; all processes on the one core, PostgreSQL on the load's, so
+that CPU is what counts here, and latencies are those of a core that is nearly full. On two cores it
+was not measured that twice the processes carry twice as much; each has a core of its own where
+there are more, and PostgreSQL is what they have in common.
+
+{shared}"""
+
+
+def with_shared_section(text: str, results: Results) -> str:
+    """Return the page with that section made anew.
+
+    Raises:
+        ValueError: the page has no such section.
+    """
+    before, found, rest = text.partition(f"{_SECTION}\n")
+    if not found:
+        raise ValueError(f"the page has no section `{_SECTION}`: write all of it")
+    _, head, after = rest.partition("\n## ")
+    return f"{before}{shared_section(results)}\n{head}{after}"
+
+
 def page(results: Results) -> str:
     """Give `docs/performance.md`."""
     machine = results.machine
@@ -186,7 +223,6 @@ def page(results: Results) -> str:
     missing = "Not measured in this run."
     stages = stage_table(results) if results.stages else missing
     windows = windows_table(results) if _WINDOWED in results.figures else missing
-    shared = cluster_table(results) if _SHARED in results.figures else missing
     lag = "".join(f"\n{line}\n" for line in _lag(results))
     busy = "".join(f"\n{line}\n" for line in _busy(results))
     return f"""# Performance
@@ -253,12 +289,7 @@ writes alone hardly waits for it.
 
 {windows}
 
-## Many processes
-
-100 streams, 30 events per second each; all processes on the one core, PostgreSQL on the load's, so
-that CPU is what counts here. As far as cores reach, twice the processes carry twice as much.
-
-{shared}
+{shared_section(results)}
 
 ## What decides the speed
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
+from bench.machine import cpu_ns, family_cpu_ns
 from bench.origin import BLOCK_DELTAS, EVENT_SIZES, Connection, Origin, Turn
-from bench.report import EVIDENCE, NOT_MEASURED, documented, page, summary
+from bench.report import EVIDENCE, NOT_MEASURED, documented, page, summary, with_shared_section
 from bench.results import Results
 from bench.resume import CURSORS, MOST_ROWS, PAGE_ROWS, complaints, figures_of
 from bench.storm import judged
-from bench.target import BARE, DURABLE, MEMORY, WINDOWS
+from bench.target import BARE, DURABLE, FORWARDED, MEMORY, POSTGRES, TWO_NODES, WINDOWS
 from bench.told import Commits, commits_of, lag_of
 from bench.wire import BadResponse, ChunkedBody, engine_stamps, eve_stamps
 from proxy.base import metrics
@@ -129,6 +133,43 @@ def test_what_the_window_costs_and_gives_is_shown_where_it_was_measured() -> Non
     for shown in (summary, page):
         assert "| 4 | 4.0 | – | – | – |" in shown(results_with({"windows.cpu_us": measured}))
     assert "window_ms" not in summary(results_with({}))
+
+
+def test_what_is_measured_of_many_processes_is_a_section_of_its_own() -> None:
+    before = page(results_with({"rate.events_per_s": {BARE: [20_000.0], DURABLE: [9_000.0]}}))
+    assert with_shared_section(before, results_with({})) == before
+    measured = results_with(
+        {
+            "cluster.cpu_us": {BARE: [80.0], POSTGRES: [300.0], TWO_NODES: [320.0, 200.0, 400.0]},
+            "cluster.database_us": {POSTGRES: [50.0], TWO_NODES: [80.0]},
+            "cluster.forward_us": {FORWARDED: [84.0]},
+            "lost": {POSTGRES: [0.0]},
+        }
+    )
+    after = with_shared_section(before, measured)
+    head, _, rest = before.partition("## Many processes\n")
+    assert after.startswith(head)
+    assert after.endswith(rest.partition("\n## ")[2])
+    assert after.count("\n## ") == before.count("\n## ")
+    assert "| PostgreSQL, one process | 300.0 (3.75 ×) | 50.0 |" in after
+    assert "carries 3,125 events a second, and PostgreSQL takes a core for 4.0 such" in after
+    assert "Forwarding alone takes 84.0 µs of that." in after
+    assert "9,000 events a second" in after
+    with pytest.raises(ValueError, match="write all of it"):
+        with_shared_section("# Performance", measured)
+
+
+def test_the_family_of_a_process_is_itself_and_its_children() -> None:
+    busy = "while True: pass"
+    child = subprocess.Popen([sys.executable, "-c", busy])
+    try:
+        while cpu_ns(child.pid) < 2e8:
+            pass
+        assert family_cpu_ns(os.getpid()) > cpu_ns(os.getpid())
+        assert family_cpu_ns(child.pid) >= 2e8
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_resuming_is_judged_by_every_figure() -> None:

@@ -160,6 +160,7 @@ def test_the_documentation_has_every_number_and_no_other() -> None:
     # What is known of a backend is shown from its first answer on.
     Health("engine", "http://127.0.0.1:9").counts.answered(200)
     metrics.DELIVERIES.labels("hermes", "taken")
+    metrics.expect_messages("a", "engine")
     text = metrics.exposition(sessions=0, readers=0, stored=0, backlog=0).decode()
     text = re.sub(r"(dragoman_\w+_seconds)_(?:bucket|sum|count)", r"\1", text)
     text = re.sub(r',?\ble="[^"]*"', "", text)
