@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +35,7 @@ class Front:
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self.behaviour = "answers"
+        self.gone = False
         self.http = http
         self.url = ""
         self.port = free_port()
@@ -42,7 +45,7 @@ class Front:
         self.forwarder = Forwarder(journal, node, b"secret", http, self.tasks)
 
     async def nodes(self) -> list[NodeRow]:
-        return [self.row]
+        return [] if self.gone else [self.row]
 
     @property
     def row(self) -> NodeRow:
@@ -50,6 +53,10 @@ class Front:
 
     async def owner(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
+        if self.behaviour == "is silent":
+            await reader.read()
+            writer.close()
+            return
         writer.write(ANSWERS[self.behaviour])
         await writer.drain()
         writer.close()
@@ -116,3 +123,24 @@ async def test_what_may_have_been_done_is_not_asked_again(
             server.close()
     # It is not a fault of ours.
     assert [one for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_what_was_sent_to_a_process_whose_place_is_taken_is_not_sent_again(
+    connected: bool, front: Front
+) -> None:
+    front.behaviour = "is silent"
+    front.gone = True
+    with contextlib.ExitStack() as stack:
+        if connected:
+            server = await asyncio.start_server(front.owner, HOST, front.port)
+            stack.callback(server.close)
+        else:
+            # Its machine is gone: nobody answers to who wants to connect.
+            stack.enter_context(socket.create_server((HOST, front.port), backlog=0))
+            for _ in range(4):
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex((HOST, front.port))
+        assert await front.ask("GET") == AGAIN
+        assert await front.ask("POST", data=b"{}") == (None if connected else AGAIN)

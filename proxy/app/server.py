@@ -254,7 +254,8 @@ def _reread(read: Callable[[], Settings], cluster: ClusterSettings | None) -> Se
 
 def _internal(settings: Settings) -> tuple[Settings, list[socket.socket]]:
     """Bind the internal listener, so that its port is known before others are told of it; return
-    the settings with that port.
+    the settings with that port. Nobody is listened to yet: a connection that waits for the start
+    would be one of which nobody knows what became of its request.
 
     Raises:
         CannotListen: it cannot be listened on.
@@ -263,13 +264,14 @@ def _internal(settings: Settings) -> tuple[Settings, list[socket.socket]]:
     if cluster is None:
         return settings, []
     host, port = cluster.address
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        bound = socket.create_server(
-            (host, port),
-            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-            backlog=BACKLOG,
-        )
+        if bound.family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
     except (OSError, UnicodeError) as error:
+        bound.close()
         raise CannotListen(why_not_listening(error, host, port)) from error
     if not port:
         cluster = cluster.at(port=bound.getsockname()[1])

@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import enum
 import logging
+import time
 
 import aiohttp
 from aiohttp import hdrs, web
@@ -47,6 +48,9 @@ LOOK_SECONDS = 0.5
 
 CONNECT_SECONDS = 1.0
 """How long a connection to another process may take."""
+
+SENT_SECONDS = CONNECT_SECONDS + 0.25
+"""After so long a request that has no answer has a connection: it may have been carried out."""
 
 _HOP_BY_HOP = frozenset(
     name.lower()
@@ -84,15 +88,18 @@ class _ForwardedRequest:
     """A request that is with another process, and what came of it so far."""
 
     request: asyncio.Task[aiohttp.ClientResponse | _Failure]
+    begun: float = dataclasses.field(default_factory=time.monotonic)
     answer: aiohttp.ClientResponse | None = None
     lost: bool = False
 
     def lose(self) -> None:
-        """End it: the place of that process is taken."""
-        self.lost = True
+        """End it: the place of that process is taken. One that may still be without a connection
+        is left alone: it will have none, and nothing was done."""
         if self.answer is not None:
+            self.lost = True
             self.answer.close()
-        else:
+        elif time.monotonic() - self.begun > SENT_SECONDS:
+            self.lost = True
             self.request.cancel()
 
 
@@ -193,7 +200,7 @@ class Forwarder:
                 allow_redirects=False,
                 auto_decompress=False,
                 skip_auto_headers=_ADDED,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS),
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             _log.info("node %d at %s is not reached: %s", owner.number, owner.url, error)

@@ -1,15 +1,16 @@
-"""The part `cluster`: the unmodified eve clients before nginx and three processes that share a
-journal in PostgreSQL. nginx gives each request to the next process.
+"""Three processes behind nginx that share a journal in PostgreSQL, instead of `dragoman serve`:
 
-All scenarios of the part `clients` are played. For those that restart the server two of the three
-processes end, those that have the most of the sessions: killed in the middle of an answer and of an
-approval, and told to stop. The clients know of one server, and must notice nothing but a reconnect.
+    python -m tests.peers.cluster CONFIG
+
+nginx listens where CONFIG says, and gives each request to the next process. `POST /SIGKILL` and
+`POST /SIGTERM` at the address that is printed end two of the three, those that have the most of the
+sessions at work; they are started again. SIGTERM ends all.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import re
 import signal
 import sys
 import tempfile
@@ -17,19 +18,16 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.proof.backends import HOST, Backends
+from tests.proof.backends import HOST
 from tests.proof.cluster import Cluster
 from tests.support.serving import serve
 
-ROOT = Path(__file__).parents[2]
-
 
 def restarts(cluster: Cluster) -> web.Application:
-    """Return an application that ends processes: `POST /SIGKILL`, `POST /SIGTERM`."""
+    """Return the application that ends processes."""
 
     async def end(request: web.Request) -> web.Response:
         had = await cluster.end_two(signal.Signals[request.match_info["signal"]])
-        print(f"{request.match_info['signal']}: two of three ended, with {had} sessions at work")
         # Without one nothing would be shown.
         return web.Response(status=200 if had else 409, text=f"{had} sessions at work\n")
 
@@ -38,45 +36,30 @@ def restarts(cluster: Cluster) -> web.Application:
     return app
 
 
-async def play(node: str, cache: Path, words: list[str]) -> int:
-    """Play the scenarios; returns the status of the program that does.
+async def run(config: Path) -> None:
+    """Run them until SIGTERM."""
+    text = config.read_text()
+    listen = re.search(r'^listen = ".*:(\d+)"$', text, re.MULTILINE)
+    assert listen, "the file says where to listen"
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
 
-    Args:
-        node: the program Node.
-        cache: where everything is installed.
-        words: its other words.
-    """
+    def configured(port: int, journal: str) -> str:
+        own = text.replace(listen[0], f'listen = "{HOST}:{port}"')
+        return re.sub(r'^url = "sqlite:.*"$', f'url = "{journal}"', own, flags=re.MULTILINE)
+
     with tempfile.TemporaryDirectory(prefix="dragoman-peers-") as folder:
-        cluster = Cluster(Path(folder), "peers", lines=False)
-        async with Backends(1.0) as backends:
-            try:
-                await cluster.start("all", {"engine": backends.ports["engine"]})
-                runner, port = await serve(restarts(cluster))
-                try:
-                    process = await asyncio.create_subprocess_exec(
-                        *(node, str(cache / "run.mjs"), str(ROOT), *words),
-                        env={
-                            "EVE_HOST": f"http://{HOST}:{cluster.port}/as/eve/to/engine",
-                            "EVE_RESTARTS": f"http://{HOST}:{port}",
-                            "EVE_TELEMETRY_DISABLED": "1",
-                            "PATH": "",
-                        },
-                    )
-                    return await process.wait()
-                finally:
-                    await runner.cleanup()
-            finally:
-                await cluster.close()
-
-
-def main() -> int:
-    """Read the command line and play."""
-    parser = argparse.ArgumentParser(prog="python -m tests.peers.cluster", description=__doc__)
-    parser.add_argument("--node", required=True)
-    parser.add_argument("--cache", required=True, type=Path)
-    options, words = parser.parse_known_args()
-    return asyncio.run(play(options.node, options.cache, words))
+        cluster = Cluster(Path(folder), "peers", lines=False, port=int(listen[1]))
+        try:
+            await cluster.start(configured)
+            runner, port = await serve(restarts(cluster))
+            print(f"control at http://{HOST}:{port}", flush=True)
+            print(f"listening on http://{HOST}:{cluster.port}", flush=True)
+            await stopped.wait()
+            await runner.cleanup()
+        finally:
+            await cluster.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asyncio.run(run(Path(sys.argv[1])))

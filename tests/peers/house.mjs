@@ -96,8 +96,26 @@ export async function freePort() {
 }
 
 /**
+ * Starts three processes behind nginx with one journal in PostgreSQL. To `stop` them by a signal ends
+ * two of them, those that have the most of the sessions; they are started again.
+ */
+async function startCluster(root, python, config, env) {
+  const cluster = await startServer(root, python, ["-m", "tests.peers.cluster", config], env);
+  const [control] = cluster.tail.flatMap((line) => /^control at (\S+)/.exec(line)?.[1] ?? []);
+  return {
+    ...cluster,
+    async stop(signal) {
+      if (signal === undefined) return cluster.stop();
+      const answer = await fetch(`${control}/${signal}`, { method: "POST" });
+      if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+      return 0;
+    },
+  };
+}
+
+/**
  * `dragoman serve` over scripted backends: `start` again on the same port and journal, `stop` all;
- * `root` is the folder of the project.
+ * `root` is the folder of the project. With PEERS_CLUSTER in the environment it is a cluster.
  */
 export async function openHouse(root, routes, tables = "") {
   const python = path.join(root, ".venv/bin/python");
@@ -130,8 +148,15 @@ listen = "127.0.0.1:${await freePort()}"
 url = "sqlite:///${folder}/dragoman.db"
 ${tables}`,
   );
+  const env = { PEERS_KEY: KEY };
+  let cluster;
   return {
-    start: () => startServer(root, dragoman, ["serve", "--config", config], { PEERS_KEY: KEY }),
+    start() {
+      if (!process.env.PEERS_CLUSTER)
+        return startServer(root, dragoman, ["serve", "--config", config], env);
+      cluster ??= startCluster(root, python, config, env);
+      return cluster;
+    },
     async stop(server) {
       await server.stop();
       await Promise.all(backends.map((backend) => backend.stop()));

@@ -1,8 +1,7 @@
 // Starts the servers, lets the clients run their scenarios against them, and counts.
 //
 // Usage, once run.sh has installed everything: run.sh [--only NAME[,NAME]] [--gen VERSION] [--list]
-// With EVE_HOST set, that server is used as it is and the scenarios that restart one are left out,
-// unless EVE_RESTARTS says where to ask for that: `POST EVE_RESTARTS/SIGKILL` answers when it has ended.
+// With EVE_HOST set, that server is used as it is and the scenarios that restart one are left out.
 import { execFile, fork } from "node:child_process";
 import { createHash } from "node:crypto";
 import fs from "node:fs";
@@ -143,21 +142,11 @@ async function converse() {
   await house.stop(server);
 }
 
-/** A server that runs already, somewhere else, and can be asked to end. */
-function remoteHouse() {
-  const stop = async (signal) => {
-    const answer = await fetch(`${process.env.EVE_RESTARTS}/${signal}`, { method: "POST" });
-    if (!answer.ok) throw new Error(`it does not end: ${answer.status} ${await answer.text()}`);
-    return 0;
-  };
-  return { start: () => ({ stop, tail: [] }), stop: () => {} };
-}
-
 /** Ends Dragoman once, when every scenario has come to its point, and starts it again. */
 async function converseOverRestart(signal) {
   const plan = planOf(signal, MAIN_ROUTE);
-  if (plan.length === 0 || (process.env.EVE_HOST && !process.env.EVE_RESTARTS)) return;
-  const house = await (process.env.EVE_RESTARTS ? remoteHouse() : openHouse(root, [MAIN_ROUTE]));
+  if (plan.length === 0 || process.env.EVE_HOST) return;
+  const house = await openHouse(root, [MAIN_ROUTE]);
   let server = await house.start();
 
   const awaited = new Set(plan.flatMap(([g, names]) => names.map((name) => `${g} ${name}`)));
@@ -176,7 +165,7 @@ async function converseOverRestart(signal) {
     endAndStart().catch((error) => fail(`restart: ${error.message}`));
   };
   const before = counts.failed;
-  const host = process.env.EVE_HOST ?? `${server.url}/as/eve/to/engine`;
+  const host = `${server.url}/as/eve/to/engine`;
   await Promise.all(plan.map(([g, names]) => runDriver(g, names, host, { onSettled })));
   if (counts.failed > before) console.log(server.tail.join("\n").replace(/^/gm, "serve: "));
   await house.stop(server);

@@ -226,7 +226,7 @@ play_part() {
     case $part in
         clients) "$node" "$cache/run.mjs" "$root" "$@" || failed=1 ;;
         cluster)
-            "$python" -m tests.peers.cluster --node "$node" --cache "$cache" "$@" || failed=1
+            PEERS_CLUSTER=1 "$node" "$cache/run.mjs" "$root" "$@" || failed=1
             ;;
         terminal)
             "$python" -m tests.peers.terminal --node "$node" --cache "$cache" "$@" || failed=1

@@ -15,7 +15,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,8 @@ import asyncpg
 
 from tests.proof.backends import HOST
 from tests.proof.commands import INPUT, Command, Session, commands_of
-from tests.proof.configuration import configuration
 from tests.proof.lines import Line
 from tests.proof.process import Dragoman, NotStarted
-from tests.support.eve_client import Form
 from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer, postgres_server
 
@@ -162,8 +160,9 @@ class Cluster:
         """The commands in the journal."""
         return ClusterLog(self._journal)
 
-    async def start(self, form: Form, backends: Mapping[str, int]) -> None:
-        """Start it all; the backends are given by dialect and port."""
+    async def start(self, configured: Callable[[int, str], str]) -> None:
+        """Start it all; `configured` gives the file of a process by its port and the URL of its
+        journal."""
         self._source = random.Random(self.seed)
         self._postgres = self._stack.enter_context(postgres_server())
         self._journal = self._postgres.new_url()
@@ -179,7 +178,7 @@ class Cluster:
                 advertise = f"http://{HOST}:{line.port}"
             file = self.folder / f"node-{number}.toml"
             file.write_text(
-                configuration(port, self._journal, form, backends)
+                configured(port, self._journal)
                 + f"""
 [cluster]
 listen = "{HOST}:{internal}"

@@ -236,7 +236,9 @@ class _Run:
         if self._plan.kind == "cluster":
             cluster = Cluster(self._folder, f"{self._plan.kind}:{self._plan.seed}")
             self._stack.push_async_callback(cluster.close)
-            await cluster.start(self._form, backends)
+            await cluster.start(
+                lambda port, journal: configuration(port, journal, self._form, backends)
+            )
             self._log = cluster.log
             return cluster, cluster.port
         port, file = free_port(), self._folder / "dragoman.toml"
