@@ -34,7 +34,6 @@ from proxy.config.settings import BackendSettings, Settings
 from proxy.entry.entry import entered, open_route, routes_shown
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS
 from proxy.faces.misdirected import load_faces, of_body, of_path
-from proxy.faces.turn_clients import TurnClients
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
 from proxy.recording.recording import ASKING
@@ -42,6 +41,7 @@ from proxy.recording.session import RecordedExchange
 from proxy.session import Session, told
 from proxy.sessions.cache import check_there
 from proxy.sessions.sessions import Sessions
+from proxy.sessions.turn_clients import TurnClients
 
 NOBODY = Principal("")
 """Who asks at an open route: nobody's sessions."""
@@ -64,7 +64,7 @@ class ServedFace:
     _settings: Settings = dataclasses.field(init=False)
     _served: dict[str, Any] = dataclasses.field(default_factory=dict, init=False)
     _backends: dict[str, Backend] = dataclasses.field(default_factory=dict, init=False)
-    turn_clients: TurnClients = dataclasses.field(default_factory=TurnClients, init=False)
+    turn_clients: TurnClients = dataclasses.field(init=False)
     started_at: float = dataclasses.field(init=False)
     to_the_end: Collection[Action] = dataclasses.field(init=False)
     locks: KeyedLock = dataclasses.field(default_factory=KeyedLock, init=False)
@@ -75,6 +75,7 @@ class ServedFace:
         self.face = face
         self._sessions = app[SESSIONS]
         self._settings = self._sessions.settings
+        self.turn_clients = self._sessions.turn_clients[self.dialect]
         self.started_at = self._sessions.clock.monotonic()
         self.to_the_end = _READS if face.reads_while_stopping else ()
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -51,6 +52,7 @@ from proxy.sessions.factory import SessionFactory, SessionRequest
 from proxy.sessions.reader_presence import ReaderPresence
 from proxy.sessions.retention import Retention
 from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
+from proxy.sessions.turn_clients import TurnClients
 from proxy.telemetry.tracing import Tracing
 
 TAKE_OVER_SECONDS = 1.0
@@ -92,6 +94,10 @@ class Sessions:
     in_order: KeyedLock = dataclasses.field(default_factory=KeyedLock, init=False)
     """Of equal requests, by owner and route: two must be one, and one that comes again while its
     first is still being accepted must find that."""
+    turn_clients: Mapping[str, TurnClients] = dataclasses.field(
+        default_factory=lambda: defaultdict(TurnClients), init=False
+    )
+    """By face: who leaves one listener may say more at another, or by way of another process."""
     unread: ReaderPresence = dataclasses.field(init=False)
     arrivals: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock, init=False)
     """One session at a time arrives from another installation."""

@@ -15,6 +15,7 @@ from tests.support.dragoman import Start
 from tests.support.eve_client import EveSession
 from tests.support.postgres import PostgresServer
 from tests.support.running import Running
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -155,6 +156,28 @@ async def test_an_internal_listener_answers_nobody_else(
                 http.get(f"{internal}/api/v1/sessions", headers=headers) as response,
             ):
                 assert response.status == 403
+
+
+async def test_a_node_that_waits_for_its_start_takes_no_connection_of_others(
+    run: Run, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    running = await run()
+    async with cluster(tmp_path, postgres, running.engine_url, 2) as (one, two):
+        client = running.eve()
+        client.host = one.face("eve")
+        session = await client.create("hello")
+        await session.read_turn()
+        await one.stop()
+        # It waits until the lease of the one before it ends, and a message for a session of that.
+        starting = asyncio.create_task(one.start())
+        await until(lambda: '"kind":"waiting"' in one.log.read_text())
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", one.internal)
+        client.host = two.face("eve")
+        turn = await session.read_turn(await session.send("and again"))
+        assert "(turn 2)" in (turn.text or "")
+        await starting
+    assert len(running.requests("execute")) == 2
 
 
 async def test_two_nodes_that_get_the_same_create_at_once_make_one_session(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from adapters.model import events as ev
+from proxy.app.app import create_app
 from tests.faces.test_refused_messages import PAGES, AguiPage, Face, names, said
 from tests.support.dragoman import starts
+from tests.support.serving import serve as serve_app
 from tests.support.waiting import SOON_S, settled
 
 serve = starts(Face)
@@ -37,9 +42,20 @@ async def ends(face: Face) -> list[ev.TurnEnded]:
     return [one for one in await face.log(row.id) if isinstance(one, ev.TurnEnded)]
 
 
+@contextlib.asynccontextmanager
+async def other_listener(face: Face) -> AsyncIterator[str]:
+    """Serve the same sessions at another address, as to the other processes of a cluster."""
+    runner, port = await serve_app(create_app(face.sessions))
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("listener", ["the same", "another"])
 @pytest.mark.parametrize("page", PAGES, ids=names)
 async def test_words_behind_a_page_that_left_wait_for_the_end_of_its_turn(
-    serve: Any, page: type[AguiPage]
+    serve: Any, page: type[AguiPage], listener: str
 ) -> None:
     face, client, url = await working(serve, page)
     async with face.http.post(f"{url}?on_leave=stop", json=client.body) as response:
@@ -47,11 +63,11 @@ async def test_words_behind_a_page_that_left_wait_for_the_end_of_its_turn(
         response.close()
     client.hear("tick 0")
     client.say("what is new?")
-    async with (
-        asyncio.timeout(SOON_S),
-        face.http.post(f"{url}?on_leave=stop", json=client.body) as response,
-    ):
-        text = await response.text()
+    async with asyncio.timeout(SOON_S), other_listener(face) as other:
+        if listener == "another":
+            url = other + URL(url).path
+        async with face.http.post(f"{url}?on_leave=stop", json=client.body) as response:
+            text = await response.text()
     assert (response.status, "what is new?" in text) == (200, True)
     # The answer is one of its own: nothing of the turn that was stopped stands in it.
     assert "tick" not in text
