@@ -10,16 +10,19 @@ sessions at work; they are started again. SIGTERM ends all.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import signal
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from aiohttp import web
 
-from tests.proof.backends import HOST
+from tests.proof.backends import HOST, Backends
 from tests.proof.cluster import Cluster
+from tests.proof.configuration import configuration
 from tests.support.serving import serve
 
 
@@ -34,6 +37,21 @@ def restarts(cluster: Cluster) -> web.Application:
     app = web.Application()
     app.router.add_post("/{signal:SIGKILL|SIGTERM}", end)
     return app
+
+
+@contextlib.asynccontextmanager
+async def clustered() -> AsyncIterator[str]:
+    """Run them before scripted backends, which have the names of their dialects; gives the URL."""
+    with tempfile.TemporaryDirectory(prefix="dragoman-peers-") as folder:
+        cluster = Cluster(Path(folder), "peers", lines=False)
+        async with Backends(1.0) as backends:
+            try:
+                await cluster.start(
+                    lambda port, journal: configuration(port, journal, "all", backends.ports)
+                )
+                yield f"http://{HOST}:{cluster.port}"
+            finally:
+                await cluster.close()
 
 
 async def run(config: Path) -> None:

@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.peers.cluster import clustered
 from tests.peers.plan import covering
 
 REPOSITORY = Path(__file__).parents[2]
@@ -110,7 +111,12 @@ def chosen(options: argparse.Namespace) -> list[Cell]:
 
 @contextlib.asynccontextmanager
 async def demo() -> AsyncIterator[str]:
-    """Serve scripted backends; return the base URL."""
+    """Serve scripted backends; return the base URL. With PEERS_CLUSTER in the environment it is
+    that of a cluster."""
+    if os.environ.get("PEERS_CLUSTER"):
+        async with clustered() as url:
+            yield url
+        return
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "proxy", "demo", "--port", "0"),
         stdout=PIPE,
