@@ -28,6 +28,7 @@ from proxy.base.rows import StoredSnapshot
 from proxy.journal import open_journal
 from proxy.journal.base import Journal, Write
 from proxy.journal.postgres import PostgresJournal, _changes, _database, _node, _writer
+from proxy.journal.postgres.copying import PostgresTarget
 from tests.deployed import block, replaced
 from tests.journal.conftest import begin, create, joined, line, lines, store
 from tests.journal.test_sqlite import acknowledge
@@ -300,6 +301,22 @@ async def test_a_second_process_is_refused_and_told_who_the_first_is(
     await second.open()
     assert (await second.session("s1")).last_seq == 1
     await second.aclose()
+
+
+async def test_a_start_says_that_another_process_has_the_journal_for_itself(
+    postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_database, "LOCK_SECONDS", 1)
+    async with PostgresTarget.opened(postgres.url(database)):
+        journal = PostgresJournal(postgres.url(database))
+        with pytest.raises(
+            JournalUnavailable, match=r"`dragoman journal copy` .* Wait for the end"
+        ):
+            await journal.open()
+        await journal.aclose()
+    journal = PostgresJournal(postgres.url(database))
+    await journal.open()
+    await journal.aclose()
 
 
 async def test_a_reader_reads_beside_the_writer_and_changes_nothing(

@@ -26,6 +26,9 @@ CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """How long a statement may take: beyond that the connection is taken for dead."""
 
+LOCK_SECONDS = 20
+"""How long a start waits for one that makes the schema: less than a statement may take."""
+
 _LOCK = 0x4452474D
 """`DRGM`: the advisory lock under which the schema is made and changed, and nodes come."""
 
@@ -257,8 +260,20 @@ async def migrate(connection: Connection, database: Database, *, read_only: bool
 
 
 async def lock_schema(connection: Connection) -> None:
-    """Let no other process make the schema, or become a node, before the transaction's end."""
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+    """Let no other process make the schema, or become a node, before the transaction's end.
+
+    Raises:
+        JournalUnavailable: another holds that for long.
+    """
+    await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS} s'")
+    try:
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+    except asyncpg.LockNotAvailableError:
+        raise JournalUnavailable(
+            "another process has the journal for itself: `dragoman journal copy` writes into it, "
+            "or a start makes its tables. Wait for the end of that, and start again"
+        ) from None
+    await connection.execute("SET LOCAL lock_timeout = 0")
 
 
 async def _version(connection: Connection, database: Database) -> int:
