@@ -1,9 +1,10 @@
-"""The rows of a session's events, joined to chunks."""
+"""What the rows of a session hold, joined: its events to chunks, its source frames to a list."""
 
 from __future__ import annotations
 
 from proxy.base.errors import JournalCorrupt
 from proxy.base.rows import Chunk
+from proxy.journal._frames import unpack_frames
 
 
 class ChunkJoiner:
@@ -56,3 +57,39 @@ class ChunkJoiner:
         self._chunks.append(Chunk(self._first, self.wanted - self._first, body))
         self._bodies = []
         self._size = 0
+
+
+class FrameJoiner:
+    """Joins batches of kept source frames to at most `limit` frames as (number, bytes), from number
+    `first` on, and takes no more once they have `limit_bytes`."""
+
+    def __init__(self, session: int, first: int, limit: int, limit_bytes: int | None) -> None:
+        self.frames: list[tuple[int, bytes]] = []
+        self._session = session
+        self._first = first
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._size = 0
+
+    def add(self, last: int, data: bytes) -> bool:
+        """Take the next batch, whose newest frame is `last`, and say whether there is room for
+        another.
+
+        Raises:
+            JournalCorrupt: it is damaged.
+        """
+        try:
+            batch = unpack_frames(data)
+        except ValueError as error:
+            raise JournalCorrupt(f"frames of session {self._session}: {error}") from error
+        for number, frame in enumerate(batch, last - len(batch) + 1):
+            # A frame that was kept twice, before and after a crash, is shown once.
+            if number >= self._first:
+                self.frames.append((number, frame))
+                self._first = number + 1
+                self._size += len(frame)
+                if len(self.frames) >= self._limit or (
+                    self._limit_bytes is not None and self._size >= self._limit_bytes
+                ):
+                    return False
+        return True

@@ -33,8 +33,7 @@ from proxy.base.rows import (
     ShareRow,
     StoredSnapshot,
 )
-from proxy.journal._frames import unpack_frames
-from proxy.journal._joining import ChunkJoiner
+from proxy.journal._joining import ChunkJoiner, FrameJoiner
 from proxy.journal._unindexed_rows import UnindexedRows, recover_tails
 from proxy.journal.base import MINTED, NAMES, SHORTEST
 
@@ -484,26 +483,15 @@ def read_frames(
     Raises:
         JournalCorrupt: a batch is damaged.
     """
-    frames: list[tuple[int, bytes]] = []
-    size = 0
+    joiner = FrameJoiner(session, first, limit, limit_bytes)
     for last, data in connection.execute(
         "SELECT last, data FROM frames WHERE session = ? AND leg = ? AND last >= ?"
         " ORDER BY last, row",
         (session, leg, first),
     ):
-        try:
-            batch = unpack_frames(data)
-        except ValueError as error:
-            raise JournalCorrupt(f"frames of session {session}: {error}") from error
-        for number, frame in enumerate(batch, last - len(batch) + 1):
-            # A frame that was kept twice, before and after a crash, is shown once.
-            if number >= first:
-                frames.append((number, frame))
-                first = number + 1
-                size += len(frame)
-                if len(frames) >= limit or (limit_bytes is not None and size >= limit_bytes):
-                    return frames
-    return frames
+        if not joiner.add(last, data):
+            break
+    return joiner.frames
 
 
 def read_blob(connection: apsw.Connection, sha256: str) -> bytes | None:

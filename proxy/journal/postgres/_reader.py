@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.base import metrics
-from proxy.base.errors import CursorExpired, JournalCorrupt, SessionNotFound
+from proxy.base.errors import CursorExpired, SessionNotFound
 from proxy.base.rows import (
     BackendBinding,
     BackendRow,
@@ -22,8 +22,7 @@ from proxy.base.rows import (
     ShareRow,
     StoredSnapshot,
 )
-from proxy.journal._frames import unpack_frames
-from proxy.journal._joining import ChunkJoiner
+from proxy.journal._joining import ChunkJoiner, FrameJoiner
 from proxy.journal.base import MINTED, NAMES, SHORTEST
 from proxy.journal.postgres._database import Connection, plain, restored
 
@@ -397,8 +396,7 @@ async def read_frames(
     Raises:
         JournalCorrupt: a batch is damaged.
     """
-    frames: list[tuple[int, bytes]] = []
-    size = 0
+    joiner = FrameJoiner(session, first, limit, limit_bytes)
     async with connection.transaction(readonly=True):
         async for last, data in connection.cursor(
             "SELECT last, data FROM dragoman.frames"
@@ -406,19 +404,9 @@ async def read_frames(
             *(session, leg, first),
             prefetch=16,
         ):
-            try:
-                batch = unpack_frames(data)
-            except ValueError as error:
-                raise JournalCorrupt(f"frames of session {session}: {error}") from error
-            for number, frame in enumerate(batch, last - len(batch) + 1):
-                # A frame that was kept twice, before and after a crash, is shown once.
-                if number >= first:
-                    frames.append((number, frame))
-                    first = number + 1
-                    size += len(frame)
-                    if len(frames) >= limit or (limit_bytes is not None and size >= limit_bytes):
-                        return frames
-    return frames
+            if not joiner.add(last, data):
+                break
+    return joiner.frames
 
 
 async def read_blob(connection: Connection, sha256: str) -> bytes | None:
