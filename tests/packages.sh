@@ -10,8 +10,9 @@ need() {
     fi
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "$program is missing: installing $* with apt-get"
+        [ -n "${packages_updated-}" ] || apt-get update -qq
+        packages_updated=yes
         # Services do not start by themselves.
-        apt-get update -qq
         DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends \
             -o Dpkg::Options::=--force-confold "$@" >/dev/null
     else
