@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.keys import key_of
-from tests.support.postgres import PostgresServer, free_port
+from tests.support.ports import free_port
+from tests.support.postgres import PostgresServer
 from tests.support.serving import HOST
 from tests.support.waiting import SOON_S
 

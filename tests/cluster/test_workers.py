@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.dragoman import BACKEND_KEY, Start
-from tests.support.postgres import PostgresServer, free_port
+from tests.support.ports import free_port
+from tests.support.postgres import PostgresServer
 from tests.support.running import Running
 from tests.support.serving import HOST
 from tests.support.waiting import SOON_S, until

@@ -32,7 +32,8 @@ from proxy.journal.postgres.copying import PostgresTarget
 from tests.deployed import block, replaced
 from tests.journal.conftest import begin, create, joined, line, lines, store
 from tests.journal.test_sqlite import acknowledge
-from tests.support.postgres import PostgresServer, free_port, postgres_server
+from tests.support.ports import free_port
+from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.waiting import SOON_S, until
 
 pytestmark = pytest.mark.postgres

@@ -12,11 +12,12 @@ import getpass
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.support.ports import free_port
 
 USER = "dragoman"
 
@@ -46,13 +47,6 @@ def program(name: str) -> str:
     if found is None:
         raise RuntimeError(f"there is no `{name}`: `apt-get install postgresql`")
     return found
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class PostgresServer:
