@@ -55,10 +55,10 @@ from proxy.sessions.retention_limits import ExpiredSession, RetentionLimits
 from proxy.sessions.turn_clients import TurnClients
 from proxy.telemetry.tracing import Tracing
 
-TAKE_OVER_SECONDS = 1.0
+TAKE_OVER_SECONDS = 0.25
 """How often it is looked for sessions with work that no process has."""
 
-SHARES_SECONDS = 0.5
+SHARES_SECONDS = 0.25
 """How often the shares of routes are read that another process may have set."""
 
 WORK_AT_ONCE = 6
