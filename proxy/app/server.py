@@ -42,9 +42,6 @@ BACKLOG = 1024
 """Connections that wait to be taken. Beyond it the kernel lets a client wait for a second before it
 tries again, and asyncio's own 100 are fewer than come back after a restart."""
 
-LEASE_LOOK_SECONDS = 0.1
-"""How often a request to a backend looks whether the lease is renewed that it waits for."""
-
 GRACE_SECONDS = 0.5
 """How long handlers get to end once the sessions are closed; streams were told to end before."""
 
@@ -131,12 +128,8 @@ def join(sessions: Sessions, cluster: ClusterSettings, http: aiohttp.ClientSessi
     node.configuration = configuration_hash(sessions.settings)
     sessions.tasks.start(watch_configurations(sessions, node), name="compare configurations")
 
-    async def permit() -> None:
-        # Who has not renewed its lease may have lost its place: another may ask the backend.
-        while not node.leased:  # noqa: ASYNC110 - a clock tells of no event
-            await asyncio.sleep(LEASE_LOOK_SECONDS)
-
-    sessions.backends.permit = permit
+    # Who has not renewed its lease may have lost its place: another may ask the backend.
+    sessions.backends.permitted = lambda: node.leased
 
 
 def _closing_seconds(settings: Settings) -> float:

@@ -203,10 +203,10 @@ class Forwarder:
                 timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS),
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            _log.info("node %d at %s is not reached: %s", owner.number, owner.url, error)
+            _log.debug("node %d at %s is not reached: %s", owner.number, owner.url, error)
             return _Failure.NOT_REACHED
         except (aiohttp.ClientError, OSError) as error:
-            _log.info("node %d at %s broke off: %s", owner.number, owner.url, error)
+            _log.debug("node %d at %s broke off: %s", owner.number, owner.url, error)
             return _Failure.BROKE_OFF
 
     async def _answer(

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import aiohttp
@@ -27,6 +27,7 @@ from proxy.http.bodies import RETRY_SECONDS
 from proxy.journal.base import Journal
 from proxy.sessions.shares import Shares
 from proxy.upstream.client import Upstream
+from proxy.upstream.fenced_body import Permitted
 from proxy.upstream.findings import Kind
 from proxy.upstream.health import Health
 from proxy.upstream.mailbox import Mailbox
@@ -76,8 +77,8 @@ class Backends:
     settings: Settings
     http: aiohttp.ClientSession
     ids: IdSource
-    permit: Callable[[], Awaitable[None]] | None = dataclasses.field(default=None, init=False)
-    """Returns once this process may ask backends; None where it always may."""
+    permitted: Permitted | None = dataclasses.field(default=None, init=False)
+    """Says whether this process may ask backends; None where it always may."""
     shares: Shares = dataclasses.field(init=False)
     _upstreams: dict[str, Upstream] = dataclasses.field(default_factory=dict, init=False)
     health: dict[str, Health] = dataclasses.field(init=False)
@@ -222,7 +223,7 @@ class Backends:
                 silence_seconds=_silence(backend),
                 frame_bytes=backend.max_frame_bytes,
                 health=self.health[backend.name],
-                permit=self.permit,
+                permitted=self.permitted,
             )
         return upstream
 

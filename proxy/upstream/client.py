@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from typing import Any, Self
 
 import aiohttp
+from aiohttp.payload import BytesIOPayload, BytesPayload
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -32,10 +33,14 @@ from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.base.outcomes import Code, MessageOutcome
 from proxy.recording.session import RecordedExchange, SessionCapture
 from proxy.upstream.failures import broken, quoted, read_failure, request_failure, why_of
+from proxy.upstream.fenced_body import Body, Permitted, fenced
 from proxy.upstream.health import Health, Trouble
 
 CONNECT_SECONDS = 10.0
 """A backend that does not take a connection within this is down; aiohttp's own default is 30."""
+
+PERMIT_LOOK_SECONDS = 0.1
+"""How often a request that waits looks whether this process may ask backends."""
 
 STREAM_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 """The content type of a stream by its framing."""
@@ -154,7 +159,8 @@ class _Address:
 class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
-    `health` hears how the backend stands; `permit` returns once this process may ask backends.
+    `health` hears how the backend stands; `permitted` says whether this process may ask backends,
+    which it waits for.
     Times are in seconds: until a connection is taken, until the head and again until the end of an
     answer that is not a stream, and between two pieces of a stream.
     """
@@ -174,7 +180,7 @@ class Upstream:
     # An eve may show a file of 25 MiB in one, as base64.
     frame_bytes: int = 36 * 1024 * 1024
     health: Health | None = None
-    permit: Callable[[], Awaitable[None]] | None = None
+    permitted: Permitted | None = None
     _address: _Address = dataclasses.field(init=False, repr=False)
     # Requests with files that are sent at a time, since their files are in memory meanwhile. A
     # backend that takes no body holds up its own files only, for as long as an answer is waited
@@ -257,7 +263,7 @@ class Upstream:
         self,
         call: Call,
         headers: CIMultiDict[str],
-        data: bytes | io.BytesIO | AsyncIterator[bytes] | None,
+        data: Body | None,
         taken: RecordedExchange | None,
         body: bytes | None,
     ) -> aiohttp.ClientResponse:
@@ -265,8 +271,11 @@ class Upstream:
         # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
         headers["Accept-Encoding"] = "identity"
         timeout = aiohttp.ClientTimeout(sock_connect=self.connect_seconds)
-        if self.permit is not None:
-            await self.permit()
+        sent: Body | BytesPayload | BytesIOPayload | None = data
+        if self.permitted is not None:
+            while not self.permitted():  # noqa: ASYNC110 - a clock tells of no event
+                await asyncio.sleep(PERMIT_LOOK_SECONDS)
+            sent = fenced(data, self.permitted)
         try:
             async with asyncio.timeout(self.answer_seconds):
                 url = self._url(call)
@@ -275,7 +284,7 @@ class Upstream:
                 response = await self.session.request(
                     call.request.method,
                     url,
-                    data=data,
+                    data=sent,
                     headers=headers,
                     timeout=timeout,
                     allow_redirects=False,

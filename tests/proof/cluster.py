@@ -348,9 +348,10 @@ secret_file = "{secret}"
             if not self._waiting:
                 continue
             rows = await self._query(
-                "SELECT key FROM dragoman.sessions JOIN dragoman.nodes USING (node)"
+                # Nobody but another process changes it.
+                "SELECT key FROM dragoman.sessions"
                 " JOIN unnest($1::bigint[], $2::bigint[]) AS left_by (session, old)"
-                " ON session = key AND old <> node",
+                " ON session = key AND node IS DISTINCT FROM old",
                 [*self._waiting],
                 [one.node for one in self._waiting.values()],
             )
