@@ -195,10 +195,10 @@ PostgreSQL is that of Debian, with its defaults.
 {_exactness(results)}"""
     return f"""{_SECTION}
 
-100 streams, 30 events per second each; all processes on the one core, PostgreSQL on the load's, so
-that CPU is what counts here, and latencies are those of a core that is nearly full. On two cores it
-was not measured that twice the processes carry twice as much; each has a core of its own where
-there are more, and PostgreSQL is what they have in common.
+100 streams, 30 events per second each; all processes share one core, and PostgreSQL the load's, so
+that CPU is what counts here. On two cores it was not measured that twice the processes carry twice
+as much: where there are more, each has a core of its own, and PostgreSQL is what they have in
+common.
 
 {shared}"""
 
