@@ -64,7 +64,6 @@ class ServedFace:
     _settings: Settings = dataclasses.field(init=False)
     _served: dict[str, Any] = dataclasses.field(default_factory=dict, init=False)
     _backends: dict[str, Backend] = dataclasses.field(default_factory=dict, init=False)
-    turn_clients: TurnClients = dataclasses.field(init=False)
     started_at: float = dataclasses.field(init=False)
     to_the_end: Collection[Action] = dataclasses.field(init=False)
     locks: KeyedLock = dataclasses.field(default_factory=KeyedLock, init=False)
@@ -75,9 +74,13 @@ class ServedFace:
         self.face = face
         self._sessions = app[SESSIONS]
         self._settings = self._sessions.settings
-        self.turn_clients = self._sessions.turn_clients[self.dialect]
         self.started_at = self._sessions.clock.monotonic()
         self.to_the_end = _READS if face.reads_while_stopping else ()
+
+    @property
+    def turn_clients(self) -> TurnClients:
+        """The clients of this face, at whatever listener."""
+        return self._sessions.turn_clients[self.dialect]
 
     def served_on(self, route: str) -> Any:
         """Return what the face made of the configuration of a route."""

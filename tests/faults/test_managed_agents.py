@@ -22,7 +22,7 @@ from tests.faults.test_no_is_evidence import rests
 from tests.support.alone import Alone
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import Refused
-from tests.support.waiting import until
+from tests.support.waiting import stored, until
 
 SERVICE = Kind("managed-agents")
 KINDS = [kind for kind in BACKENDS if kind.dialect == SERVICE.dialect]
@@ -278,7 +278,7 @@ async def test_a_session_that_somebody_else_archives_takes_no_message_and_says_s
     await rested(house, session)
     assert await elsewhere(house, "archive") == 200
     live = await house.live(session.session_id)
-    await until(lambda: live.state.archived_at is not None)
+    await until(lambda: live.state.archived_at is not None and stored(live))
     assert len(await archivals(house, session.session_id)) == 1
     with pytest.raises(Refused, match="no longer active"):
         await session.send("hello again")
