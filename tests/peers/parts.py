@@ -21,9 +21,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 LANES = (
-    ("servers", "cluster", "ui"),
+    ("servers", "ui"),
     ("clients", "page", "services", "hermes", "agents"),
-    ("terminal", "agui", "aisdk", "sdks"),
+    ("terminal", "cluster", "agui", "aisdk", "sdks"),
 )
 SCRIPT = Path(__file__).with_name("run.sh")
 # A part that is told to end says what has failed so far; one that does not is killed.
