@@ -93,7 +93,8 @@ class PowerLoss:
                 self.counts["faults at the start"] += 1
             else:
                 journal.when_failed(self._failures.append)
-                if not self._disk.gone:
+                # What a start does by itself may come upon the fault meanwhile.
+                with self._suppressed_if_gone():
                     await self._read_all(journal)
                 for _ in range(GROUPS):
                     if self._disk.gone or self._failures:
@@ -120,12 +121,24 @@ class PowerLoss:
         finally:
             _writer.CHECKPOINT_PAGES = before
 
+    @contextlib.contextmanager
+    def _suppressed_if_gone(self) -> Iterator[None]:
+        """Pass over what a process reads that is dead: nobody is shown it."""
+        try:
+            yield
+        except JournalError:
+            if not self._disk.gone:
+                raise
+
     async def _read_all(self, journal: SqliteJournal) -> None:
         """Show everything that a start finds; what was shown before must be in it."""
         for row in await journal.sessions(limit=1000):
+            deleted = row.state == "deleted"
+            found = [] if deleted else joined(await journal.read(row.key, limit_bytes=1 << 30))
+            if self._disk.gone:
+                return
             shown = self._shown.setdefault(row.id, Shown(row.key, []))
-            if row.state != "deleted":
-                found = joined(await journal.read(row.key, limit_bytes=1 << 30))
+            if not deleted:
                 if found[: len(shown.entries)] != shown.entries:
                     self.wrong.append(f"session {row.id} lost what it had before a start")
                 shown.entries, shown.title = found, row.title
