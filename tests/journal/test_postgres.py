@@ -304,6 +304,25 @@ async def test_a_second_process_is_refused_and_told_who_the_first_is(
     await second.aclose()
 
 
+async def test_a_lease_is_renewed_in_one_step_that_no_pause_can_stop_in_the_middle(
+    postgres: PostgresServer, database: str, made: PostgresJournal
+) -> None:
+    text = "SELECT renewed_at FROM dragoman.nodes"
+    connection = await asyncpg.connect(postgres.url(database))
+    try:
+        (before,) = postgres.query(database, text)
+        asked: list[str] = []
+        with connection.query_logger(lambda record: asked.append(record.query)):
+            await made._node.renew(connection)
+            # It is told in the next turn of the event loop.
+            await asyncio.sleep(0)
+        assert len(asked) == 1
+        assert postgres.query(database, text) != [before]
+        assert await connection.fetchval("SHOW synchronous_commit") == "on"
+    finally:
+        await connection.close()
+
+
 async def test_a_start_says_that_another_process_has_the_journal_for_itself(
     postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from proxy.base import metrics
 from proxy.base.errors import JournalUnavailable
-from proxy.journal.postgres._changes import Fence, Fenced
+from proxy.journal.postgres._changes import IDLE_MS, Fence, Fenced
 from proxy.journal.postgres._database import Connection, Database, lock_schema
 
 _log = logging.getLogger(__name__)
@@ -76,6 +76,9 @@ class Node:
         while True:
             async with connection.transaction():
                 await lock_schema(connection)
+                await connection.execute(
+                    f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_MS}"
+                )
                 begun = time.monotonic()
                 metrics.KILLED.set(bool(await bury(connection)))
                 others = await connection.fetch(
@@ -182,14 +185,14 @@ class Node:
             Fenced: another has this node's place.
         """
         begun = time.monotonic()
-        async with connection.transaction():
-            # A lease need not outlive a crash of the server, and a slow disk must not end one.
-            await connection.execute("SET LOCAL synchronous_commit = off")
-            found = await connection.fetchval(
-                "UPDATE dragoman.nodes SET renewed_at = clock_timestamp(), configuration = $2"
-                " WHERE node = $1 RETURNING 1",
-                *(self.number, self.configuration),
-            )
+        # A lease need not outlive a crash of the server, and a slow disk must not end one. One
+        # statement: a process that is paused between two would keep its row locked, and its place.
+        found = await connection.fetchval(
+            "WITH off AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))"
+            " UPDATE dragoman.nodes SET renewed_at = clock_timestamp(), configuration = $2"
+            " FROM off WHERE node = $1 RETURNING 1",
+            *(self.number, self.configuration),
+        )
         if found is None:
             raise Fenced("another process has taken the place of this one in the journal")
         metrics.LEASE_AGE.set_function(self._age)
