@@ -255,9 +255,8 @@ secret_file = "{secret}"
                 if kind == "pause":
                     self._pauses.add(asyncio.create_task(self._pause(node)))
                 else:
-                    await self._leave(node)
                     node.works = False
-                    node.dragoman.send(signal.SIGKILL)
+                    await self._leave(node, signal.SIGKILL)
             case "crash":
                 await self._crash()
             case "cut":
@@ -291,8 +290,7 @@ secret_file = "{secret}"
 
     async def _pause(self, node: _Node) -> None:
         node.paused = True
-        there = await self._leave(node)
-        node.dragoman.send(signal.SIGSTOP)
+        there = await self._leave(node, signal.SIGSTOP)
         await asyncio.sleep(PAUSE_S)
         kept = await self._query("SELECT node FROM dragoman.nodes WHERE node = $1", there)
         node.dragoman.send(signal.SIGCONT)
@@ -318,14 +316,17 @@ secret_file = "{secret}"
 
     # What is seen of it.
 
-    async def _leave(self, node: _Node) -> int:
-        """Note the sessions at work that a process has, and return its number."""
+    async def _leave(self, node: _Node, how: signal.Signals) -> int:
+        """Kill or pause a process, note the sessions at work that it has, and return its number."""
+        now = time.monotonic()
+        node.dragoman.send(how)
+        # What it has asked PostgreSQL for is stored still: a turn may be over with it.
+        await asyncio.sleep(LOOK_S)
         rows = await self._query(
             "SELECT nodes.node, key FROM dragoman.nodes LEFT JOIN dragoman.sessions"
             " ON sessions.node = nodes.node AND state IN ('running', 'paused') WHERE url = $1",
             node.advertise,
         )
-        now = time.monotonic()
         for number, key in rows:
             if key is not None:
                 self._waiting.setdefault(key, _Waiting(now, number))
