@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from typing import Any, Self
 
 import aiohttp
-from aiohttp.payload import BytesIOPayload, BytesPayload
+from aiohttp.payload import Payload
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -271,7 +271,7 @@ class Upstream:
         # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
         headers["Accept-Encoding"] = "identity"
         timeout = aiohttp.ClientTimeout(sock_connect=self.connect_seconds)
-        sent: Body | BytesPayload | BytesIOPayload | None = data
+        sent: Body | Payload | None = data
         if self.permitted is not None:
             while not self.permitted():  # noqa: ASYNC110 - a clock tells of no event
                 await asyncio.sleep(PERMIT_LOOK_SECONDS)

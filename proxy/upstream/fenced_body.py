@@ -12,34 +12,28 @@ import io
 from collections.abc import AsyncIterator, Callable
 
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import BytesIOPayload, BytesPayload
+from aiohttp.payload import BytesIOPayload, BytesPayload, Payload
 
 Body = bytes | io.BytesIO | AsyncIterator[bytes]
 Permitted = Callable[[], bool]
 
 
-class _FencedBytes(BytesPayload):
-    def __init__(self, data: bytes, permitted: Permitted) -> None:
-        super().__init__(data)
-        self._permitted = permitted
+class _Fenced(Payload):
+    permitted: Permitted
 
     async def write_with_length(
         self, writer: AbstractStreamWriter, content_length: int | None
     ) -> None:
-        _check(self._permitted)
+        _check(self.permitted)
         await super().write_with_length(writer, content_length)
 
 
-class _FencedFile(BytesIOPayload):
-    def __init__(self, data: io.BytesIO, permitted: Permitted) -> None:
-        super().__init__(data)
-        self._permitted = permitted
+class _FencedBytes(_Fenced, BytesPayload):
+    """A body in one piece."""
 
-    async def write_with_length(
-        self, writer: AbstractStreamWriter, content_length: int | None
-    ) -> None:
-        _check(self._permitted)
-        await super().write_with_length(writer, content_length)
+
+class _FencedFile(_Fenced, BytesIOPayload):
+    """A long one, which is written piece by piece."""
 
 
 async def _fenced_pieces(
@@ -50,20 +44,16 @@ async def _fenced_pieces(
         yield piece
 
 
-def fenced(
-    body: Body | None, permitted: Permitted
-) -> BytesPayload | BytesIOPayload | AsyncIterator[bytes] | None:
+def fenced(body: Body | None, permitted: Permitted) -> Payload | AsyncIterator[bytes] | None:
     """Return a body that raises a `ConnectionAbortedError` in the place of being written when this
     process is not `permitted` to ask backends; None for none."""
-    match body:
-        case None:
-            return None
-        case bytes():
-            return _FencedBytes(body, permitted)
-        case io.BytesIO():
-            return _FencedFile(body, permitted)
-        case _:
-            return _fenced_pieces(body, permitted)
+    if body is None:
+        return None
+    if not isinstance(body, bytes | io.BytesIO):
+        return _fenced_pieces(body, permitted)
+    made = _FencedBytes(body) if isinstance(body, bytes) else _FencedFile(body)
+    made.permitted = permitted
+    return made
 
 
 def _check(permitted: Permitted) -> None:

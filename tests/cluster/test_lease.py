@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from proxy.app.server import join
 from proxy.base.errors import UpstreamUnavailable
 from proxy.config.settings import ClusterSettings, Settings
 from proxy.upstream.client import Upstream
+from proxy.upstream.fenced_body import fenced
 from tests.support.serving import served
 from tests.support.waiting import until
 
@@ -83,3 +85,16 @@ async def test_a_request_leaves_only_while_the_lease_lasts(looks: int, size: int
         upstream = Upstream(http, url, {}, permitted=Lease(2))
         assert (await upstream.call(call)).status == 200
     assert asked == [size] * looks
+
+
+async def test_each_piece_of_a_long_body_leaves_only_while_the_lease_lasts() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b"a", b"b", b"c"):
+            yield piece
+
+    body: Any = fenced(pieces(), Lease(2))
+    assert await anext(body) == b"a"
+    assert await anext(body) == b"b"
+    with pytest.raises(ConnectionAbortedError):
+        await anext(body)
+    assert fenced(None, Lease(0)) is None
